@@ -83,7 +83,7 @@ def convert(
     Raises DatatypeError for unknown types and, in one error, all missing lowerings.
     """
     for name in (dtype, *(types or {}).values()):
-        _require_type(name, registry)
+        require_type(name, registry)
         if accumulate == QUIRE:
             require_quire(name, registry)
     policy = accumulator_named(accumulate, registry)
@@ -108,7 +108,8 @@ def convert_nodes(model: ir.Model, types: Mapping[ir.Node, str]) -> None:
     _Conversion(model, types.get, EACH, DATATYPES, None).run()
 
 
-def _require_type(dtype: object, registry: DatatypeRegistry) -> None:
+def require_type(dtype: object, registry: DatatypeRegistry = DATATYPES) -> None:
+    """Raise DatatypeError for what is no registered custom datatype."""
     if not isinstance(dtype, str) or not is_custom(dtype):
         raise DatatypeError(f"'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
     parse_custom(dtype)

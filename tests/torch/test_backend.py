@@ -172,6 +172,53 @@ def test_frozen_weights_are_those_of_the_compilation():
         close(compiled(module)(x), module(x))
 
 
+class Counting(nn.Module):
+    """Buffers that its own calls write to, as a whole, in part, by another name, and put others in the place of."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+        self.inner.register_buffer("scale", torch.ones(2))
+        for name in ("calls", "mean", "view", "out", "data", "running", "variance"):
+            self.register_buffer(name, torch.zeros(2))
+        self.register_buffer("table", torch.zeros(3, 2))
+
+    def forward(self, x):
+        self.calls += 1
+        self.table[1:] = x[:2, :2]
+        self.mean = self.mean * 0.5 + x.mean()
+        self.view[:1].add_(1)
+        torch.add(self.out, 1, out=self.out)
+        self.data.data.sub_(1)
+        self.inner.scale = self.inner.scale * 2
+        y = nn.functional.batch_norm(self.inner(x), self.running, self.variance, training=True)
+        return y * self.inner.scale + self.calls + self.mean + self.view + self.out + self.data + self.table.sum(0)
+
+
+def test_buffers_that_a_call_changes_are_not_frozen():
+    module, x = Counting(), torch.randn(4, 3)
+    run, other = compiled(module, freeze=True), copy.deepcopy(module)
+    with torch.no_grad():
+        for _ in range(3):
+            close(run(x), other(x))
+    for one, expected in zip(module.buffers(), other.buffers(), strict=True):
+        close(one, expected)
+
+
+def test_numbers_that_vary_may_be_negative():
+    def function(x, k):
+        return x * k, x.sum() * (k * k), x[: abs(k)], torch.full((2,), k) + x[0, 0]
+
+    def whole(x, k):
+        return x * k, torch.tril(x, k)
+
+    x = torch.randn(3, 4)
+    for one, run in ((function, compiled(function)), (whole, compiled(whole, strict=True))):
+        for number in (3, 2, -5, 0):
+            for found, expected in zip(run(x, number), one(x, number), strict=True):
+                close(found, expected)
+
+
 def test_dropout_draws_what_it_draws_without_a_compiler():
     module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU())
     x = torch.randn(4, 8)

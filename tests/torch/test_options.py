@@ -86,6 +86,16 @@ def test_a_backend_that_fails_leaves_its_part_to_pytorch_with_a_warning_and_stri
         compiled(module, backends=[Failing()], strict=True)(x)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device of CUDA")
+def test_a_part_that_cannot_run_here_is_left_to_pytorch_with_a_warning_and_strict_raises(module, caplog):
+    x = torch.randn(3, 4)
+    with caplog.at_level(logging.WARNING, logger="graft"):
+        torch.testing.assert_close(compiled(module, backends=["cuda"])(x), module(x))
+    assert any("stays in PyTorch: " in one.message and "cannot run here" in one.message for one in caplog.records)
+    with pytest.raises(Exception, match="cannot run here"):
+        compiled(module, backends=["cuda"], strict=True)(x)
+
+
 def test_options_are_checked_by_name_and_kind():
     assert options_of(None) == options_of({})
     with pytest.raises(OptionError, match="has no option 'back_ends'; did you mean 'backends'"):
@@ -93,6 +103,26 @@ def test_options_are_checked_by_name_and_kind():
     for name, value in {"plan": 3, "datatype": 16, "freeze": 1, "isolate": ["llvm"], "strict": "yes"}.items():
         with pytest.raises(ArgumentError, match=f"option '{name}' is"):
             options_of({name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backends": ["llmv"]}, "unknown backend 'llmv'; did you mean 'llvm'"),
+        ({"datatype": "custom[posti]16"}, "datatype 'posti' is not registered; did you mean 'posit'"),
+        ({"precision": "float31"}, "float31"),
+        ({"threads": 0}, "threads"),
+        ({"isolate": {"lvm": "process"}}, "isolation names 'lvm'"),
+    ],
+)
+def test_options_that_no_graph_is_compiled_with_are_errors_not_a_part_that_stays_in_pytorch(module, options, message):
+    with pytest.raises(Exception, match=message):
+        compiled(module, **{"backends": ["llvm"], **options})(torch.randn(3, 4))
+
+
+def test_a_mode_is_an_error_that_says_what_to_give():
+    with pytest.raises(Exception, match="no mode 'reduce-overhead': modes are inductor's; give options"):
+        torch.compile(torch.relu, backend="graft", mode="reduce-overhead")(torch.ones(2))
 
 
 def test_another_version_of_pytorch_is_warned_of_and_the_tested_one_is_not(caplog):

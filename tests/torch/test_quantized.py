@@ -82,6 +82,16 @@ def test_weights_with_a_scale_for_each_block_take_4_bits_where_they_fit(codes, k
     assert node.attributes["block_size"].as_int() == 32
 
 
+def test_weights_that_no_backend_takes_leave_only_what_reads_them_to_pytorch():
+    weights = torch.randn(32, 64, generator=DRAWN).to(torch.float8_e4m3fn).t()  # a view: the part would transpose it
+
+    def function(x, weights):
+        return (x @ (weights.to(torch.float32) * 0.5)).relu()
+
+    explanation = explain(function, (X, weights), options={"backends": ["llvm", "irregular"]})
+    assert [row.operator for row in explanation.rows if not row.part] == ["aten._to_copy.default"]
+
+
 def test_artifacts_hold_the_narrow_weights(tmp_path):
     codes, scales = CODES.repeat(8, 8), SCALES.repeat(8, 1)
     module = Held(lambda x, c, s: torch.mm(x, c.t().float()) * s.view(-1), codes, scales)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.descriptors import (
+    AOTInput,
+    InputMutationAOTOutput,
+    PlainAOTInput,
+    SubclassGetAttrAOTInput,
+    SubclassGetAttrAOTOutput,
+)
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from graft.core.collection import collection_paused
+from graft.errors import OptionError
 from graft.torch.aten.table import decompositions
-from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
+from graft.torch.compiling import Boxed, CompiledGraph, boxed, check, compile_graph
 from graft.torch.options import Options, options_of
 from graft.torch.programs import Digests, folder_of
 
@@ -47,13 +56,22 @@ SEEN: list[Seen] = []
 
 
 def graft(
-    module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
-    """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`."""
+    module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`.
+
+    Raises GraftError for options that no graph can be compiled with, and for a ``mode``, which is inductor's.
+    """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    if mode is not None:
+        raise OptionError(
+            f"backend 'graft' of torch.compile has no mode '{mode}': modes are inductor's; give options", option="mode"
+        )
     chosen = options_of(options)
+    check(chosen)
     reason = getattr(module, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         text = reason.reason.partition("\n")[0]
@@ -63,7 +81,8 @@ def graft(
             seen.breaks.append(f"{text} ({os.path.basename(line.filename)}:{line.lineno})")
     frozen = _frozen(module) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = partial(_compiler, options=chosen)
-    digests = Digests(frozen.values() if folder_of(chosen) is not None else ())
+    plain = [part for one in frozen.values() for part in _parts(one) if part.device.type == "cpu"]
+    digests = Digests(plain if folder_of(chosen) is not None else ())
     once = partial(compiler, frozen=frozen, digests=digests)
     with collection_paused():
         return aot_autograd(  # type: ignore[no-any-return]
@@ -78,11 +97,7 @@ def _compiler(
     frozen: Mapping[int, torch.Tensor] | None = None, digests: Digests | None = None,
 ) -> Boxed:  # fmt: skip
     """Compile one graph of AOTAutograd's; where that fails, PyTorch computes it, or it is an error under ``strict``."""
-    holders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    constants = {
-        holders[place].name: one for place, one in (frozen or {}).items()
-        if place < len(holders) and _is_same(holders[place].meta.get("val"), one)
-    }  # fmt: skip
+    constants = _constants(module, frozen) if frozen else {}
     with _disable_current_modes():
         compiled = compile_graph(module, options, constants, digests)
     for seen in SEEN:
@@ -90,30 +105,72 @@ def _compiler(
     return boxed(compiled)
 
 
-def _is_same(value: Any, tensor: torch.Tensor) -> bool:
-    same = isinstance(value, torch.Tensor) and value.shape == tensor.shape and value.dtype == tensor.dtype
-    return same and value.stride() == tensor.stride()
+def _constants(module: GraphModule, frozen: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a graph's inputs that do not change, by the names of their placeholders.
+
+    AOTAutograd describes each input by its place among those of Dynamo's graph, or as part of a subclass there, and
+    each result that is written back to one.
+    """
+    written = {
+        _place(whole.mutated_input)[0] for one in module.graph.output_node().meta["desc"]
+        if isinstance(whole := _whole(one)[0], InputMutationAOTOutput)
+    }  # fmt: skip
+    found: dict[str, torch.Tensor] = {}
+    for node in module.graph.find_nodes(op="placeholder"):
+        place, attributes = _place(node.meta["desc"])
+        if place in frozen and place not in written:
+            value = frozen[place]
+            for one in attributes:
+                value = getattr(value, one)
+            if value.device.type == "cpu":
+                found[node.name] = value
+    return found
+
+
+def _place(described: AOTInput) -> tuple[int, list[str]]:
+    """Return the place of an input of Dynamo's graph and the attributes of a subclass; -1 for what is none."""
+    whole, attributes = _whole(described)
+    return (whole.idx if isinstance(whole, PlainAOTInput) else -1), attributes
+
+
+def _whole(described: Any) -> tuple[Any, list[str]]:
+    """Return what a part of a subclass is a part of, and the attributes that lead to the part."""
+    attributes: list[str] = []
+    while isinstance(described, SubclassGetAttrAOTInput | SubclassGetAttrAOTOutput):
+        attributes.insert(0, described.attr)
+        described = described.base
+    return described, attributes
 
 
 def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
-    """Return the parameters and buffers among a graph's inputs, by their places; none where it writes to one.
+    """Return the parameters and buffers among a graph's inputs, by their places, but for those that are rebound.
 
-    AOTAutograd passes a subclass as the tensors that it is made of, so that each has a place.
+    What the graph writes to is left out when AOTAutograd has found it (`_constants`).
     """
-    found: dict[int, torch.Tensor] = {}
-    place = 0
-    for node in module.graph.find_nodes(op="placeholder"):
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for place, node in enumerate(module.graph.find_nodes(op="placeholder")):
         argument = node.meta.get("grapharg")
-        first, parts = place, _parts(getattr(argument, "example", None))
-        place += len(parts)
-        source = getattr(argument, "source", None)
-        if source is None or not source.guard_source.is_unspecialized_nn_module():
-            continue
-        is_written = any(_name(user).endswith("_") and not _name(user).endswith("__") for user in node.users)
-        for number, part in enumerate(parts):
-            if isinstance(part, torch.Tensor) and part.device.type == "cpu" and not is_written:
-                found[first + number] = part
-    return found
+        source, value = getattr(argument, "source", None), getattr(argument, "example", None)
+        if source is not None and source.guard_source.is_unspecialized_nn_module() and isinstance(value, torch.Tensor):
+            found[place] = _plain_name(source.base), value
+    rebound = _rebound() if found else ()
+    return {place: value for place, (holder, value) in found.items() if holder not in rebound}
+
+
+def _rebound() -> set[str]:
+    """Return the dicts of parameters and buffers in which the Python that Dynamo traces puts other tensors."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+    from torch._dynamo.variables import ConstDictVariable
+
+    effects = InstructionTranslator.current_tx().output.side_effects
+    return {
+        _plain_name(one.source) for one in effects.id_to_variable.values()
+        if isinstance(one, ConstDictVariable) and one.source is not None and effects.is_modified(one)
+    }  # fmt: skip
+
+
+def _plain_name(source: Any) -> str:
+    return re.sub(r"\.__dict__\['(\w+)'\]", r".\1", source.name)
 
 
 def _parts(value: Any) -> list[Any]:
@@ -121,7 +178,3 @@ def _parts(value: Any) -> list[Any]:
     if not is_traceable_wrapper_subclass(value):
         return [value]
     return [part for name in value.__tensor_flatten__()[0] for part in _parts(getattr(value, name))]
-
-
-def _name(node: torch.fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target))

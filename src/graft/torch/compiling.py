@@ -12,14 +12,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graft.compiler.api import compile as compile_model
-from graft.compiler.request import plugins
+from graft.compiler.request import Request, plugins
 from graft.core.importer.load import load
-from graft.datatypes.conversion import convert
+from graft.datatypes.conversion import convert, require_type
 from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.quantized import dequantized
-from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
+from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
@@ -78,6 +78,18 @@ def compile_graph(
             return _assembled(module, compiled, refused, options)
 
 
+def check(options: Options) -> None:
+    """Raise GraftError for options that no graph can be compiled with, such as the name of no backend."""
+    request = Request(
+        backends_of(options), threads=options.threads, precision=options.precision, plan=options.plan,
+        isolation=options.isolate,
+    )  # fmt: skip
+    request.options()
+    request.isolated(request.chosen())
+    if options.datatype is not None:
+        require_type(options.datatype)
+
+
 def _refusal(node: Node) -> str | None:
     if node.target is rows_added:
         return WHY
@@ -104,8 +116,8 @@ def _refuse(part: Part, error: Exception, refused: dict[Node, str], number: int)
 
 def _compiled(
     part: Part, options: Options, constants: Mapping[Node, torch.Tensor], digests: Digests
-) -> tuple[Part, Converted, Program]:
-    """Convert and compile a part; raise Refused or GraftError."""
+) -> tuple[Part, Region]:
+    """Convert, compile and load a part; raise Refused or GraftError, also where it cannot run here."""
     found = converted(part.nodes, part.outputs, constants)
     names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
     dims = {name: limits for name, limits in found.dims.items() if name in names} or None
@@ -122,7 +134,7 @@ def _compiled(
         )  # fmt: skip
 
     program = kept(found.model, options, backends, dims, compiled, digests)
-    return part, found, program
+    return part, Region(program, found)
 
 
 def backends_of(options: Options) -> Any:
@@ -133,12 +145,12 @@ def backends_of(options: Options) -> Any:
 
 
 def _assembled(
-    module: GraphModule, compiled: Sequence[tuple[Part, Converted, Program]], refused: Mapping[Node, str],
+    module: GraphModule, compiled: Sequence[tuple[Part, Region]], refused: Mapping[Node, str],
     options: Options,
 ) -> CompiledGraph:  # fmt: skip
     """Put the programs into the graph in place of their parts."""
     result = CompiledGraph(module)
-    inside = {node: f"part_{number}" for number, (part, _, _) in enumerate(compiled) for node in part.nodes}
+    inside = {node: f"part_{number}" for number, (part, _) in enumerate(compiled) for node in part.nodes}
     for node in module.graph.nodes:
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
@@ -150,9 +162,9 @@ def _assembled(
             note(name, reason, where(node), options.strict and not is_chosen)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
-    for number, (part, parts, program) in enumerate(compiled):
-        _replace(module, part, Region(program, parts), f"part_{number}", moved)
-        result.programs[f"part_{number}"] = program
+    for number, (part, region) in enumerate(compiled):
+        _replace(module, part, region, f"part_{number}", moved)
+        result.programs[f"part_{number}"] = region.program
     put_in_order(module.graph, drawn)
     module.graph.eliminate_dead_code()
     module.graph.lint()

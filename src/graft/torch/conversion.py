@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,6 +31,8 @@ class Converted:
     inputs: tuple[Node, ...]
     symbols: tuple[sympy.Symbol, ...]
     """Each comes as the extent of a tensor of [extent, 0], behind the inputs."""
+    numbers: frozenset[sympy.Symbol]
+    """Those of the symbols that may be negative, so no extents: each comes as an int64 tensor of one element."""
     outputs: tuple[Node, ...]
     dims: dict[str, tuple[int, int | None]]
     """The ranges of symbols."""
@@ -147,7 +149,7 @@ def _written(builder: Builder, node: Node, values: Mapping[Node, Any]) -> Any:
     for one in results:
         if one is not None:
             _tensor(one, node.name)
-            _admit_unbacked(one)
+            _admit_shape(one)
     arguments = torch.fx.node.map_arg(node.args, lambda one: values[one])
     named = torch.fx.node.map_arg(node.kwargs, lambda one: values[one])
     builder.origin = where(node)
@@ -159,9 +161,10 @@ def _written(builder: Builder, node: Node, values: Mapping[Node, Any]) -> Any:
     return _shaped(found, out)
 
 
-def _admit_unbacked(value: torch.Tensor) -> None:
-    names = {str(one) for one in symbols_of(value)}
-    require(not any(one.startswith("u") for one in names), "a shape that depends on data")
+def _admit_shape(value: torch.Tensor) -> None:
+    symbols = symbols_of(value)
+    require(not any(str(one).startswith("u") for one in symbols), "a shape that depends on data")
+    require(not symbols & _negative(symbols, [value]), "a shape that depends on a number that may be negative")
 
 
 def _plain(values: Any) -> Any:
@@ -196,11 +199,20 @@ def converted(
     model_inputs: list[ir.Value] = []
     names: dict[sympy.Symbol, str] = {}
     values: dict[Node, Any] = {one: fake(one) for one in given if not isinstance(fake(one), torch.Tensor)}
-    for number, node in enumerate(tensors):
-        values[node] = _input(builder, node, f"in_{number}", names, model_inputs, plain)
+    readers = {one: where(node) for node in reversed(nodes) for one in node.all_input_nodes}
+    for place, node in enumerate(tensors):
+        builder.origin = readers[node]
+        values[node] = _input(builder, node, f"in_{place}", names, model_inputs, plain)
     left = sorted(wanted - names.keys(), key=str)
+    known = [fake(one) for one in (*given, *nodes)]
+    numbers = _negative(left, known)
     for one in left:
         names[one] = str(one)
+        if one in numbers:
+            number = ir.Value(name=f"number_{one}", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
+            model_inputs.append(number)
+            builder.symbols[one] = number
+            continue
         carrier = ir.Value(name=f"extent_{one}", shape=ir.Shape([str(one), 0]), type=ir.TensorType(ir.DataType.UINT8))
         model_inputs.append(carrier)
         builder.origin = f"extent of {one}"
@@ -209,6 +221,7 @@ def converted(
         ).value  # fmt: skip
     for node, tensor in constants.items():
         if node in given:
+            builder.origin = readers[node]
             values[node] = _constant(builder, node, tensor)
     for node in nodes:
         values[node] = _item(values, node) if is_getitem(node) else _written(builder, node, values)
@@ -219,7 +232,7 @@ def converted(
     )  # fmt: skip
     import_domains(graph, builder.nodes, {})
     return Converted(
-        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), tuple(outputs), _ranges(names, given, nodes),
+        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), numbers, tuple(outputs), _ranges(names, known),
         builder.names,
     )  # fmt: skip
 
@@ -247,7 +260,10 @@ def _input(
     builder: Builder, node: Node, name: str, names: dict[sympy.Symbol, str], inputs: list[ir.Value],
     plain: bool,
 ) -> Tensor:  # fmt: skip
-    """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order."""
+    """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order.
+
+    What is written for it belongs to the first node that reads it, which stays in PyTorch where no backend takes it.
+    """
     value = fake(node)
     given = _tensor(value, name)
     order = _order(value, plain)
@@ -261,13 +277,11 @@ def _input(
         shape.append(str(expression) if is_name else f"{name}_{axis}")
         if is_name and expression not in names:
             names[expression] = str(expression)
-            builder.origin = f"extent of {expression}"
             source = Tensor(given.value, value.dtype)
             found = builder.op("Shape", source, dtype=torch.int64, start=axis, end=axis + 1)
             builder.symbols[expression] = found.value
     given.value.shape = ir.Shape(shape)
     inputs.append(given.value)
-    builder.origin = name
     back = sorted(range(len(order)), key=order.__getitem__)
     moved = Tensor(given.value, given.dtype, tuple(value.shape[place] for place in order))
     return builder.transposed(moved, back)
@@ -284,7 +298,6 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
     value = ir.Value(name=node.name, shape=ir.Shape(array.shape), type=ir.TensorType(kind))
     value.const_value = ir.Tensor(array, dtype=kind, name=node.name)
     builder.constants[node.name] = value
-    builder.origin = node.name
     back = sorted(range(len(order)), key=order.__getitem__)
     return builder.transposed(Tensor(value, tensor.dtype, tuple(array.shape)), back)
 
@@ -292,33 +305,38 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
 def _output(builder: Builder, found: Tensor, node: Node, number: int, plain: bool) -> ir.Value:
     """Give an output in the order of the memory that PyTorch expects."""
     order = _order(fake(node), plain)
-    builder.origin = f"out_{number}"
+    builder.origin = where(node)
     moved = builder.transposed(found, order)
     result = builder.op("Identity", moved)
     result.value.name = f"out_{number}"
     return result.value
 
 
-def _ranges(
-    names: Mapping[sympy.Symbol, str], given: Sequence[Node], nodes: Sequence[Node]
-) -> dict[str, tuple[int, int | None]]:
+def _environment(values: Sequence[Any]) -> Any:
+    """Return what PyTorch knows of the symbols in shapes and numbers, None where there are none."""
+    extents = (
+        one for value in _flat(values) for one in (value.shape if isinstance(value, torch.Tensor) else [value])
+    )  # fmt: skip
+    return next((one.node.shape_env for one in extents if isinstance(one, torch.SymInt)), None)
+
+
+def _negative(symbols: Iterable[sympy.Symbol], values: Sequence[Any]) -> frozenset[sympy.Symbol]:
+    """Return those of the symbols of some values that may be negative: numbers that are no extents."""
+    env = _environment(values)
+    bounds = {one: env.var_to_range.get(one) for one in symbols} if env is not None else {}
+    return frozenset(one for one, found in bounds.items() if found is not None and found.lower < 0)
+
+
+def _ranges(names: Mapping[sympy.Symbol, str], values: Sequence[Any]) -> dict[str, tuple[int, int | None]]:
     """Return the ranges of symbols as PyTorch knows them."""
     from torch.utils._sympy.numbers import int_oo
 
-    env = next(
-        (
-            one.node.shape_env
-            for node in (*given, *nodes)
-            for value in _flat(fake(node))
-            for one in (value.shape if isinstance(value, torch.Tensor) else [value])
-            if isinstance(one, torch.SymInt)
-        ),
-        None,
-    )
+    env = _environment(values)
     found: dict[str, tuple[int, int | None]] = {}
     for symbol, name in names.items():
         bounds = env.var_to_range.get(symbol) if env is not None else None
         if bounds is not None:
+            low = 0 if bounds.lower < 0 else int(bounds.lower)
             high = None if bounds.upper in (int_oo, sympy.oo) or bounds.upper >= 2**31 else int(bounds.upper)
-            found[name] = (max(int(bounds.lower), 0), high)
+            found[name] = (low, high)
     return found

@@ -42,7 +42,8 @@ class Region:
         self.__name__ = "graft_region"
         inputs, outputs = ([fake(one) for one in nodes] for nodes in (parts.inputs, parts.outputs))
         make = _allocation(inputs, [str(one) for one in parts.symbols], outputs)
-        self.run = _runner(program._native.run_exchanged, make, _preparations(inputs), len(inputs), len(parts.symbols))
+        carriers = [_number if one in parts.numbers else _extent for one in parts.symbols]
+        self.run = _runner(program._native.run_exchanged, make, _preparations(inputs), carriers)
         """Takes a tuple of what a call takes, and returns what a call returns."""
 
     def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
@@ -56,10 +57,19 @@ class Region:
         raise TypeError("a compiled part is not pickled; pickle the module, and compile it where it is loaded")
 
 
+def _extent(value: int) -> torch.Tensor:
+    return torch.empty((value, 0), dtype=torch.uint8)
+
+
+def _number(value: int) -> torch.Tensor:
+    return torch.tensor([value])
+
+
 def _runner(
-    run: Callable[..., None], make: Allocation, preparations: Preparations, inputs: int, symbols: int
-) -> Callable[[tuple[Any, ...]], tuple[torch.Tensor, ...]]:
-    """Return what runs a program on tensors that may have to be prepared, and extents behind them."""
+    run: Callable[..., None], make: Allocation, preparations: Preparations,
+    carriers: Sequence[Callable[[int], torch.Tensor]],
+) -> Callable[[tuple[Any, ...]], tuple[torch.Tensor, ...]]:  # fmt: skip
+    """Return what runs a program on tensors that may have to be prepared, and on the carriers of symbols."""
 
     def plain(arguments: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
         results, written = make(arguments)
@@ -67,14 +77,16 @@ def _runner(
         return results
 
     def prepared(arguments: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
-        tensors = [*arguments[:inputs], *(torch.empty((one, 0), dtype=torch.uint8) for one in arguments[inputs:])]
+        tensors = list(arguments)
+        for place, carrier in enumerate(carriers, len(arguments) - len(carriers)):
+            tensors[place] = carrier(arguments[place])
         for place, prepare in preparations:
             tensors[place] = prepare(tensors[place])
         results, written = make(arguments)
         run(EXCHANGE, tuple(tensors), written)
         return results
 
-    return prepared if preparations or symbols else plain
+    return prepared if preparations or carriers else plain
 
 
 def _preparations(values: Sequence[torch.Tensor]) -> Preparations:

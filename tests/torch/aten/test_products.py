@@ -98,16 +98,18 @@ def test_attention_and_its_logarithms():
 
 
 @pytest.mark.parametrize("heads", [4, 2])
-@pytest.mark.parametrize("form", ["plain", "causal", "masked"])
+@pytest.mark.parametrize("form", ["plain", "causal", "masked", "hidden"])
 def test_attention_and_its_gradients_of_own_and_shared_heads(form, heads):
     q, k, v = leaves((2, 4, 5, 8), (2, heads, 6, 8), (2, heads, 6, 8))
     mask = torch.randn(1, 1, 5, 6, generator=torch.Generator().manual_seed(1))
+    if form == "hidden":  # the second query sees no key
+        mask[:, :, 1] = -torch.inf
     how = {"is_causal": True} if form == "causal" else {"scale": 0.3} if form == "masked" else {}
 
     def function(q, k, v, mask=None):
         return f.scaled_dot_product_attention(q, k, v, mask, enable_gqa=heads < 4, **how)
 
-    if form == "masked":
+    if form in ("masked", "hidden"):
         check(lambda q, k, v, m: gradients(lambda *given: function(*given, m))(q, k, v), q, k, v, mask, tolerance=1e-4)
     else:
         check(gradients(function), q, k, v, tolerance=1e-4)

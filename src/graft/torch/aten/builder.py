@@ -167,7 +167,8 @@ class Builder:
         return Tensor(self._written[key], dtype, ())
 
     def integers(self, values: Sequence[int]) -> Tensor:
-        """Return int64 numbers as a constant of one axis."""
+        """Return int64 numbers as a constant of one axis; refuse those that vary."""
+        require(not any(isinstance(one, torch.SymInt) for one in values), "a number that is not known before the call")
         key = tuple(values)
         if key not in self._written:
             self._written[key] = self.array(np.asarray(values, np.int64).reshape(-1), torch.int64).value

@@ -159,7 +159,7 @@ def triangle(upper: int) -> Row:
     """Return the row of the upper or lower triangle of matrices."""
 
     def row(b: Builder, out: Any, x: Tensor, diagonal: int = 0) -> Tensor:
-        return b.op("Trilu", x, b.squeezed(b.integers([diagonal])), upper=upper)
+        return b.op("Trilu", x, b.squeezed(b.extents([diagonal])), upper=upper)
 
     return row
 

@@ -77,12 +77,21 @@ def attention(
     b: Builder, out: Any, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
     *, attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> list[Tensor]:  # fmt: skip
-    """Attention with the logarithms of its sums beside it, which the backward pass reads."""
+    """Attention with the logarithms of its sums beside it, which the backward pass reads.
+
+    Queries that see no key, whose softmax is NaN, get 0 of both, as in eager PyTorch.
+    """
     require(dropout_p == 0, "attention with dropout")
     key, value = _by_query(b, key, query), _by_query(b, value, query)
     scores, _ = _scores(b, query, key, attn_mask, is_causal, scale)
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), value)
-    return [found, b.op("ReduceLogSumExp", scores, b.integers([3]), keepdims=0)]
+    logarithms = b.op("ReduceLogSumExp", scores, b.integers([3]), keepdims=0)
+    if attn_mask is None:
+        return [found, logarithms]
+    least = b.constant(-math.inf, attn_mask.dtype)
+    hidden = b.compare("Equal", b.op("ReduceMax", attn_mask, b.integers([-1]), keepdims=0), least)
+    zero = b.constant(0, query.dtype)
+    return [b.where(b.op("Unsqueeze", hidden, b.integers([-1])), zero, found), b.where(hidden, zero, logarithms)]
 
 
 def attention_backward(

@@ -154,6 +154,7 @@ class Plan(Displayed):
                 f"no backend takes {first.op_type} (node '{first.node}'){more}: "
                 f"{reasons or 'no backend was allowed'}{hint}",
                 nodes=tuple(placement.node for placement in left),
+                resort=resort if hint else "",
             )
 
     @takes(backend=optional(TEXT))

@@ -18,14 +18,9 @@ from graft.plugins.codegen.kernel_source import KernelSource
 from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_graph import BodyOperator
 from graft.runtime.c_source import VARIES, CFunction
-from graft.runtime.export.c_names import WORDS
+from graft.runtime.export.c_names import TYPES, WORDS
 from graft.runtime.extents import Extent, Operation, Symbol
 
-TYPES = {
-    "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-"""The C type of an element; floats of 16 bits are their bits."""
 KEYWORDS = WORDS | {"context", "kept", "object", "scratch", "status"}
 """What a parameter cannot be called, among them the names that the functions have besides."""
 OPERAND = dict.fromkeys(("shape", "rank", "size", "strides", "value", "dtype"))

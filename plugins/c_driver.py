@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graft.errors import CompileError
+from graft.errors import CompileError, PluginError
 from graft.runtime.c_source import CFunction, CSource, Driver
 from graft.runtime.export.c_names import c_type, identifier
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 def driven(region: Region, driver: Driver, scratch: int = 0) -> CSource:
     """Return the C function of a region that a driver runs, with so many bytes of scratch memory for each call.
 
-    Raises CompileError where a shape varies: a driver is told sizes once.
+    Raises CompileError where a shape varies, for a driver is told sizes once, and PluginError for a driver that the C
+    of a project cannot have.
     """
+    fault = driver.fault() or (f"its calls have {scratch} bytes of scratch memory" if scratch < 0 else "")
+    if fault:
+        raise PluginError(f"the driver '{driver.name}' of region '{region.name}': {fault}")
     for value in (*region.inputs, *region.outputs):
         if value.static_shape is None:
             raise CompileError(f"a driver is told the sizes of tensors once, and the shape of '{value.name}' varies")

@@ -9,6 +9,7 @@ it cannot fail. Everything else that the text names stands in the header `prelud
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,22 @@ class Driver:
         """Return its JSON form."""
         return {"name": self.name, "blobs": {one: list(at) for one, at in self.blobs.items()}, "align": self.alignment}
 
+    def fault(self) -> str:
+        """Return why the C of a project cannot have such a driver, "" if it can."""
+        macros: dict[str, str] = {}
+        for one in (self.name, *self.blobs):
+            if re.fullmatch(r"[A-Za-z_]\w*", one, re.ASCII) is None:
+                return f"'{one}' cannot be part of a name in C; give it letters, digits and underscores"
+        for blob, (begin, size) in self.blobs.items():
+            if (other := macros.setdefault(blob.upper(), blob)) != blob:
+                return f"the blobs '{other}' and '{blob}' have one macro in C; give one another name"
+            if blob.lower() == "scratch":
+                return f"a blob cannot be called '{blob}': that is the memory of calls"
+            if begin < 0 or size < 0:
+                return f"the blob '{blob}' begins at {begin} and has {size} bytes"
+        is_power = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
+        return "" if is_power else f"the alignment is {self.alignment}, which is no power of two"
+
 
 @dataclass(frozen=True, slots=True)
 class CSource:
@@ -114,11 +131,10 @@ def driver_from_json(row: Mapping[str, Any]) -> Driver:
     """Return what `Driver.to_json` wrote; raise KeyError, TypeError or ValueError for something else."""
     (name,) = _texts((row["name"],))
     blobs = {str(one): (int(begin), int(size)) for one, (begin, size) in row["blobs"].items()}
-    alignment = int(row["align"])
-    whole = all(one.isidentifier() for one in (name, *blobs)) and all(min(at) >= 0 for at in blobs.values())
-    if not whole or alignment < 1 or alignment & (alignment - 1):
-        raise ValueError(f"{name!r} is not a driver whose blobs have names, places and an alignment")
-    return Driver(name, blobs, alignment)
+    driver = Driver(name, blobs, int(row["align"]))
+    if fault := driver.fault():
+        raise ValueError(fault)
+    return driver
 
 
 def function_to_json(function: CFunction) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def _open(tensor: TensorSpec, axis: int, extent: Extent, known: Mapping[Extent, 
     return ModelError(
         f"memory='maximum' plans for the largest shapes, but dimension '{name}' is open: axis {axis} of tensor "
         f"'{tensor.name}' is '{extent}'; give it a range, as in dims={{\"{name}\": (1, 512)}} (--dim {name}=1..512), "
-        "or leave the planning to each binding (memory='binding')",
+        "or, unless it is for a C project, leave the planning to each binding (memory='binding')",
         dimension=name,
         tensor=tensor.name,
+        spelled={"memory='maximum'": "--memory maximum", "memory='binding'": "--memory binding"},
     )

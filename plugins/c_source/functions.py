@@ -30,11 +30,11 @@ from graft.core.types import element_bits
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
 from graft.plugins.c_source.wide_casts import casts_by_parts
 from graft.plugins.codegen import emit_analysis
-from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.index_ranges import IndexRanges
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_operators import cast
 from graft.runtime.c_source import VARIES, CFunction
+from graft.runtime.export.c_names import TYPES
 
 FILLED_BYTES = 256
 """Memory up to which compilers write zeros themselves, and call no memset."""

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.kernel_source import KernelSource
+from graft.runtime.export.c_names import TYPES
 
 MOST = 2
 """Extents that a function may be given. With three, MobileNetV1 in 8-bit integers has 8 KB less of code on a Cortex-M4,

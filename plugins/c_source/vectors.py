@@ -16,6 +16,7 @@ from graft.plugins.codegen import c_expressions as c
 from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import MIRRORED
 from graft.runtime.c_operators import cast, choice, infix, prefix
+from graft.runtime.export.c_names import TYPES
 
 LANES = frozenset({1, 2, 4, 8, 16, 32, 64})
 _DOT_LANES = frozenset({4, 8, 16})
@@ -47,7 +48,7 @@ def has_vector_types(function: ir.Function) -> bool:
     for statement in walk_statements(function.body):
         for node in walk_expressions(*statement_expressions(statement)):
             lanes = node.type.lanes
-            if lanes not in LANES or (node.type.dtype not in c.TYPES):
+            if lanes not in LANES or node.type.dtype not in TYPES:
                 return False
             match node:
                 case ir.Intrinsic(name, _, kind) if kind.lanes > 1:
@@ -62,7 +63,7 @@ def has_vector_types(function: ir.Function) -> bool:
 def vector_type(type: Type) -> str:
     """Return the C type of some lanes; of one, that of an element."""
     if type.lanes == 1:
-        return c.TYPES[type.dtype]
+        return TYPES[type.dtype]
     return f"{_register(type.dtype)}x{type.lanes}"
 
 
@@ -179,7 +180,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         access = self._access(load.buffer, load.indices)
         first = "" if access is None else f"{self.pointers[load.buffer]}[{access[0]}]"
         if access is not None and access[1] == 1:
-            kind = c.TYPES[load.type.dtype] if load.type.dtype != "bool" else "uint8_t"
+            kind = TYPES[load.type.dtype] if load.type.dtype != "bool" else "uint8_t"
             plain = prefix("*", cast(f"const {own}_at *", prefix("&", first)))
             text = plain if mask is None else f"load_{own}((const {kind} *)&{first}, {mask})"
         elif access is not None and access[1] == 0 and mask is None:
@@ -206,7 +207,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         access = self._access(store.buffer, store.indices)
         if access is not None and access[1] == 1:
             first = f"{self.pointers[store.buffer]}[{access[0]}]"
-            kind = c.TYPES[type.dtype] if type.dtype != "bool" else "uint8_t"
+            kind = TYPES[type.dtype] if type.dtype != "bool" else "uint8_t"
             if mask is None:
                 self.line(f"*({own}_at *)&{first} = {value};")
             else:

@@ -16,12 +16,8 @@ from graft.core.types import INT32, INTEGERS, SIGNED, Type
 from graft.errors import CompileError
 from graft.plugins.codegen.index_ranges import IndexRanges
 from graft.runtime.c_operators import UNARY, Operation, cast, choice, infix, prefix
-from graft.runtime.export.c_names import WORDS, identifier
+from graft.runtime.export.c_names import TYPES, WORDS, identifier
 
-TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
-    name: f"{name}_t" for name in INTEGERS
-}
-"""The C type of an element."""
 SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

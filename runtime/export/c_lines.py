@@ -18,7 +18,11 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def wrapped(text: str) -> str:
-    """Return a text whose lines are broken where they are wider than `WIDTH`: behind operators and commas."""
+    """Return a text whose lines are broken where they are wider than `WIDTH`: behind operators and commas.
+
+    Of several empty lines in a row one is left.
+    """
+    text = re.sub(r"\n{3,}", "\n\n", text)
     return "\n".join(piece for line in text.split("\n") for piece in ([line] if len(line) <= WIDTH else _pieces(line)))
 
 

@@ -12,7 +12,6 @@ from graft.runtime.c_source import INCLUDE, Driver
 from graft.runtime.dtypes import element_type
 from graft.runtime.export.c_arrays import array_text
 from graft.runtime.export.c_lines import wrapped
-from graft.runtime.export.c_names import identifier
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.folder import Parts
 from graft.runtime.procedure import Module, Procedure, contiguous_bytes
@@ -132,11 +131,9 @@ def _region_text(region: DrivenRegion) -> str:
         values = array_text("uint8", np.frombuffer(region.blob(part), np.uint8))
         rows.append(
             f'GRAFT_SECTION("{section}") _Alignas({region.driver.alignment}) static const unsigned char '
-            f"{own}_{identifier(part)}[{max(size, 1)}] = {values};\n"
+            f"{own}_{part}_data[{max(size, 1)}] = {values};\n"
         )
-    blobs = ", ".join(
-        f'{{"{part}", {own}_{identifier(part)}, {size}}}' for part, (_, size) in region.driver.blobs.items()
-    )
+    blobs = ", ".join(f'{{"{part}", {own}_{part}_data, {size}}}' for part, (_, size) in region.driver.blobs.items())
     for role, sizes in (("inputs", region.inputs), ("outputs", region.outputs)):
         rows.append(f"static const size_t {own}_{role}[] = {{{', '.join(map(str, sizes)) or '0'}}};\n")
     rows.append(f"static const GraftBlob {own}_blobs[] = {{{blobs or '{0, 0, 0}'}}};\n")

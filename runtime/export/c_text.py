@@ -133,7 +133,8 @@ def _number_lines(program: CProgram) -> Iterator[str]:
     for index, own in program.parameters.items():
         if quantized := Quantization.of(program.description.metadata, entry.tensors[index].name):
             yield f"#define {big}_{own.upper()}_SCALE {quantized.scale:#.9g}f"
-            yield f"#define {big}_{own.upper()}_ZERO_POINT {quantized.zero_point}"
+            zero = quantized.zero_point
+            yield f"#define {big}_{own.upper()}_ZERO_POINT {zero if zero >= 0 else f'({zero})'}"
 
 
 def _shown(tensor: TensorSpec, program: CProgram) -> str:
@@ -267,7 +268,7 @@ def prelude_text(program: CProgram) -> str:
         needed = next((one for start, one in SECTIONS.items() if title.startswith(f"/* ---- {start}")), "")
         if has_vectors or re.search(needed, text + kept):
             kept = title + body + kept
-    return head + kept + "\n"
+    return wrapped(head + kept + "\n")
 
 
 def _decided(lines: Iterable[str], known: Mapping[str, bool]) -> Iterator[str]:

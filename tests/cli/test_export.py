@@ -103,7 +103,11 @@ def test_an_operator_without_c_is_told(graft, tmp_path):
     outcome = graft("export", saved(tmp_path / "m.onnx", text), "-o", tmp_path / "p")
     assert outcome.code == 1
     assert outcome.err.startswith("graft: no backend takes Unique (node 'y'): c_source: no-pattern: ")
+    hint = "; add 'irregular' to the backends: the program can then be a library (-o FILE.so), but no C project\n"
+    assert outcome.err.endswith(hint)
     assert not (tmp_path / "p").exists()
+    web = graft("export", tmp_path / "m.onnx", "-o", tmp_path / "p", "--format", "wasm")
+    assert web.err.endswith(hint.replace("C project", "module for the web"))
 
 
 def test_a_model_becomes_a_module_for_the_web(graft, model, tmp_path):

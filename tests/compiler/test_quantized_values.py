@@ -31,5 +31,5 @@ def test_one_known_scale_of_an_integer_at_the_border_is_told(tmp_path: Path) -> 
     header = (tmp_path / "m" / "m.h").read_text(encoding="utf-8")
     assert " *   x: input 'x', int8[1, 4] of the numbers 0.100000001 * (value - -3)\n" in header
     macros = {line.split(" ", 1)[1] for line in header.split("\n") if "_SCALE" in line or "_ZERO_POINT" in line}
-    assert macros == {"M_X_SCALE 0.100000001f", "M_X_ZERO_POINT -3", "M_Y_SCALE 2.00000000f", "M_Y_ZERO_POINT 128",
+    assert macros == {"M_X_SCALE 0.100000001f", "M_X_ZERO_POINT (-3)", "M_Y_SCALE 2.00000000f", "M_Y_ZERO_POINT 128",
                       "M_Q_SCALE 0.100000001f", "M_Q_ZERO_POINT 0"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a reviewer marks in a C text: wide lines, needless parentheses, literals out of range, names of libm.
+"""What a reviewer marks in a C text: wide lines, needless or missing parentheses, literals out of range, names of libm.
 
 The text is read as tokens, by C's own precedence; nothing of the emitter is used.
 """
@@ -33,8 +33,10 @@ LIBM = frozenset(
 def faults(text: str) -> list[str]:
     """Return what a reviewer marks, with the line."""
     found = [f"wide: {line}" for line in text.split("\n") if len(line) > WIDTH and not line.startswith("#error")]
+    found += ["empty lines" for _ in re.findall(r"\n{3,}", text)]
     code = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
     found += [f"of libm: {one}" for one in re.findall(r"^#define (\w+)", code, re.MULTILINE) if one in LIBM]
+    found += [f"without parentheses: {one}" for one in re.findall(r"^#define (\w+ -.*)", code, re.MULTILINE)]
     found += [f"tensor without a name: {one}" for one in re.findall(r"\*(?:const |restrict )*(t\d+)\b(?! =)", code)]
     statements = "\n".join(line for line in code.replace("\\\n", " ").split("\n") if not line.startswith("#"))
     tokens = _TOKEN.findall(statements)

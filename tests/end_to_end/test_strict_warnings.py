@@ -149,7 +149,8 @@ int f(const float *restrict input, float *relu_2) {
         "x = (a * b) + c;": "x = ( a * b ) + c", "return (a + b);": "return ( a + b ) ;",
         "x = a + (b);": "= a + ( b ) ;", "y[(i * 4)] = 0;": "y [ ( i * 4 ) ] =",
         "x = 2147483648;": "out of range: 2147483648", "float *t12;": "tensor without a name: t12",
-        "\n#define fmaxf(a, b) 1\n": "of libm: fmaxf", f"/* {'wide' * 30} */": "wide: ",
+        "\n#define fmaxf(a, b) 1\n": "of libm: fmaxf", "\n#define M_LEAST -3\n": "without parentheses: M_LEAST -3",
+        "\n\nint x;": "empty lines", f"/* {'wide' * 30} */": "wide: ",
     }  # fmt: skip
     for text, said in wrong.items():
         (found,) = faults(f"{good};\n{text}")

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -125,6 +126,22 @@ def test_an_optional_input_that_is_left_out_is_null() -> None:
             return True
 
     np.testing.assert_array_equal(compiled(Clipping(), "y = Clip(x)")(X), X)
+
+
+def test_floats_of_8_bits_are_handed_over_as_their_bits() -> None:
+    class Copying(graft.CSourceBackend):
+        name = "copying"
+        headers = ("string.h",)
+        calls: ClassVar[dict[str, str]] = {"Transpose": "memcpy({Y}, {data}, {Y.size})"}
+
+        @graft.supports("Transpose")
+        def copy(self, node: Any) -> bool:
+            return True
+
+    program = compiled(Copying(), "y = Transpose(x)", x="float8e5m2[3] x", y="float8e5m2[3] y")
+    assert "const uint8_t *restrict data, uint8_t *restrict y" in text_of(program)
+    x = np.array([1, -2, 0.5], ml_dtypes.float8_e5m2)
+    assert program(x).tolist() == x.tolist()
 
 
 def test_a_call_keeps_what_it_made(tiny: Make) -> None:

@@ -11,11 +11,12 @@ from typing import ClassVar
 from graft.core.affine.linear import Linear
 from graft.core.tensor_ir import ir
 from graft.core.types import Type, element_bits
-from graft.plugins.codegen.c_expressions import COMMON, LOGIC, SIGNS, TYPES, Row, literal, product_text, sum_text
+from graft.plugins.codegen.c_expressions import COMMON, LOGIC, SIGNS, Row, literal, product_text, sum_text
 from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import Form, index_form
 from graft.plugins.cuda.alignment import Multiples
 from graft.runtime.c_operators import cast, choice, infix, postfix, prefix
+from graft.runtime.export.c_names import TYPES
 
 PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
 """The header that every text needs."""

@@ -17,7 +17,6 @@ from graft.core.tensor_ir.arithmetic.small_floats import in_float32
 from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import ExpressionMap, map_statement, walk_statements
 from graft.core.types import element_bits
-from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.emit_analysis import FAILURES, element_count
 from graft.plugins.codegen.kernel_source import comment
 from graft.plugins.cuda.alignment import ALIGNED
@@ -26,6 +25,7 @@ from graft.plugins.cuda.kernel_text import check_shared
 from graft.plugins.cuda.launches import REPORT, Launch
 from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions, form_text
 from graft.runtime.c_operators import cast, infix
+from graft.runtime.export.c_names import TYPES
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
 """Roundings that are instructions."""

@@ -146,7 +146,8 @@ static int32_t test_load(void *user, const GraftLoaderHost *host, const GraftMod
   const GraftAllocator *memory = ((const LoadingHost *)host)->memory;
   TestModule *made = graft_allocate(memory, sizeof *made);
   if (!made) {
-    return host->fail(host, "out of memory");
+    (void)host->fail(host, "out of memory");
+    return GRAFT_ERROR_MEMORY;
   }
   made->memory = memory;
   *module = made;

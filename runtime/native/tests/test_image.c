@@ -185,7 +185,26 @@ static void test_functions_of_libraries_are_found(void) {
   check_outside("libc.so.6", "strlen", PLACE, 1, "it is a native image of version 1, this runtime reads version 2");
 }
 
+static void test_every_failing_allocation_is_an_error(void) {
+  for (int outside = 0; outside < 2; outside++) {
+    GraftProgram *program = NULL;
+    int failures = 0;
+    for (unsigned char image[SIZE]; !program; failures++) {
+      GraftError error = {0};
+      make_image(image);
+      fail_allocation(failures);
+      int32_t status = outside ? create_outside("libc.so.6", "strlen", PLACE, 2, &program, &error)
+                               : create(image, SIZE, &program, &error);
+      fail_allocation(-1);
+      CHECK(status == GRAFT_OK || (status == GRAFT_ERROR_MEMORY && strstr(error.message, "out of memory")));
+    }
+    CHECK(failures > 5);
+    graft_program_destroy(program);
+  }
+}
+
 int main(void) {
+  test_every_failing_allocation_is_an_error();
   test_functions_of_libraries_are_found();
   test_image_runs();
   test_damage_is_named();

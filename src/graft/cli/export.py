@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 
-FORMATS = ("library", "c-project", "wasm")
+FORMATS = {"library": "library", "c-project": "C project", "wasm": "module for the web"}
 NATIVE, WEB, BOARD = "native", "wasm32+simd128", "generic"
 _EPILOG = """\b
 Examples:
@@ -57,7 +57,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="The library, or the folder of the project."
 )
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS),
+    "--format", "form", type=click.Choice(list(FORMATS)),
     help="By default `library` for an output that ends in .so, `wasm` for a wasm32 target, else `c-project`.",
 )  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the names in C carry; made of the output's name by default.")
@@ -192,6 +192,7 @@ def _program(
         return read(path), partial(load_artifact, state, path, strict=True)
     from graft.compiler.api import compile_model
     from graft.compiler.request import Request
+    from graft.errors import UnsupportedError
     from graft.runtime.program import Program
 
     is_project = form == "c-project"
@@ -212,10 +213,14 @@ def _program(
 
         request = replace(request, backends=[CBackend(compiles=False)])
     here = replace(request, backends=None, target=NATIVE, memory="binding")
-    return (
-        compile_model(str(path), request).description,
-        lambda: Program.from_description(compile_model(str(path), here).description),
-    )
+    try:
+        description = compile_model(str(path), request).description
+    except UnsupportedError as error:
+        if form == "library" or not error.resort:
+            raise
+        why = f"{error.message}: the program can then be a library (-o FILE.so), but no {FORMATS[form]}"
+        raise UnsupportedError(why, nodes=error.nodes, resort=error.resort) from None
+    return description, lambda: Program.from_description(compile_model(str(path), here).description)
 
 
 def _project(

@@ -73,8 +73,11 @@ def test_an_open_symbol_is_an_error_that_names_it() -> None:
         compiled(dims={"batch": (1, 4), "seq": (1, 16)})
     assert caught.value.message == (
         "memory='maximum' plans for the largest shapes, but dimension 'past' is open: axis 1 of tensor 'keys' is "
-        "'past + seq'; give it a range, as in dims={\"past\": (1, 512)} (--dim past=1..512), or leave the planning to "
-        "each binding (memory='binding')"
+        "'past + seq'; give it a range, as in dims={\"past\": (1, 512)} (--dim past=1..512), or, unless it is for a C "
+        "project, leave the planning to each binding (memory='binding')"
+    )
+    assert "or, unless it is for a C project, leave the planning to each binding (--memory binding)" in (
+        caught.value.command_line
     )
 
 

@@ -24,3 +24,4 @@ def test_an_operator_that_nobody_takes_is_named_with_all_reasons() -> None:
         with pytest.raises(UnsupportedError) as caught:
             plan.require_complete(resort)
         assert str(caught.value) == said + hint
+        assert caught.value.resort == (resort if hint else "")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graft.errors import ArtifactError, CompileError
+from graft.errors import ArtifactError, CompileError, PluginError
 from graft.plugins.c_driver import driven
 from graft.runtime.artifact import read, save
 from graft.runtime.c_source import Driver, driver_from_json
@@ -97,6 +97,13 @@ def test_a_driver_is_handed_blobs_sizes_and_memory(tmp_path: Path) -> None:
     assert (int(row[2], 16), row[-1]) == (256, "2**5")
 
 
+def test_a_blob_may_be_called_what_a_region_has(tmp_path: Path) -> None:
+    names = ("inputs", "outputs", "blobs", "region", "table")
+    folder = exported(tmp_path / "net", program(replace(DRIVER, blobs=dict.fromkeys(names, (4, 256)))))
+    assert all(f"#define NET_R_{one.upper()}_BYTES 256\n" in (folder / "net.h").read_text() for one in names)
+    subprocess.run(["gcc", "-c", *STRICT.split(), f"-I{folder}", folder / "net_regions.c"], check=True, cwd=tmp_path)
+
+
 def test_errors_of_a_driver_are_handed_on(tmp_path: Path) -> None:
     folder = exported(tmp_path / "net", program())
     for changed, status in (("known = 0", 44), ("return 33", 33)):
@@ -117,8 +124,21 @@ def test_what_is_no_driver_is_refused(tmp_path: Path) -> None:
     varies: Any = Region(inputs=(Value("x", static_shape=None),))
     with pytest.raises(CompileError, match="a driver is told the sizes of tensors once, and the shape of 'x' varies"):
         driven(varies, DRIVER)
+    for changed, said in (
+        ({"name": "my npu"}, "'my npu' cannot be part of a name in C; give it letters, digits and underscores"),
+        ({"blobs": {"für": (0, 1)}}, "'für' cannot be part of a name in C; give it letters, digits and underscores"),
+        ({"blobs": {"t": (0, 1), "T": (1, 1)}}, "the blobs 't' and 'T' have one macro in C; give one another name"),
+        ({"blobs": {"scratch": (0, 1)}}, "a blob cannot be called 'scratch': that is the memory of calls"),
+        ({"blobs": {"t": (-1, 2)}}, "the blob 't' begins at -1 and has 2 bytes"),
+        ({"alignment": 12}, "the alignment is 12, which is no power of two"),
+    ):
+        with pytest.raises(PluginError) as caught:
+            program(replace(DRIVER, **changed))
+        assert caught.value.message == f"the driver '{changed.get('name', 'lookup')}' of region 'r': {said}"
+    with pytest.raises(PluginError, match="of region 'r': its calls have -1 bytes of scratch memory"):
+        driven(Region(), DRIVER, -1)  # type: ignore[arg-type]
     whole = DRIVER.to_json()
     assert driver_from_json(whole) == DRIVER
-    for broken in ({"align": 3}, {"name": "a b"}, {"blobs": {"t": [-1, 2]}}):
-        with pytest.raises(ValueError, match="is not a driver"):
+    for broken, said in (({"align": 3}, "power of two"), ({"name": "a b"}, "in C"), ({"blobs": {"t": [-1, 2]}}, "-1")):
+        with pytest.raises(ValueError, match=said):
             driver_from_json(whole | broken)

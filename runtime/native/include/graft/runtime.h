@@ -98,8 +98,9 @@ typedef struct GraftModuleSource {
   int32_t thread_count;
 } GraftModuleSource;
 
-/* `fail` stores the message for the caller of the loader and returns GRAFT_ERROR_LOADER. How many inputs and outputs a
- * function is given is known where it is looked up for a call, and -1 elsewhere. */
+/* `fail` stores the message for the caller of the loader and returns GRAFT_ERROR_LOADER; where memory ran out, a loader
+ * returns GRAFT_ERROR_MEMORY behind it. How many inputs and outputs a function is given is known where it is looked up
+ * for a call, and -1 elsewhere. */
 typedef struct GraftLoaderHost {
   uint32_t abi_version;
   int32_t (*fail)(const struct GraftLoaderHost *host, const char *format, ...);

@@ -57,6 +57,7 @@ static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
   }
   char message[256];
   artifact->manifest = graft_json_parse((const char *)member->data, member->size, artifact->memory, message, sizeof message);
+  if (artifact->manifest == NULL && graft_json_lacked_memory(message)) return out_of_memory(error);
   if (artifact->manifest == NULL) {
     return refuse(error, "artifact is damaged: manifest.json: %s; compile it again", message);
   }

@@ -148,7 +148,9 @@ int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, const GraftAl
   if (begin == 0) return damaged(error, "the header is cut off", "");
   char message[256];
   store->header = graft_json_parse((const char *)bytes + 8, begin - 8, memory, message, sizeof message);
-  if (store->header == NULL) return damaged(error, message, "");
+  if (store->header == NULL) {
+    return graft_json_lacked_memory(message) ? out_of_memory(error) : damaged(error, message, "");
+  }
   return read_entries(graft_json_root(store->header), bytes + begin, size - begin, store, error);
 }
 

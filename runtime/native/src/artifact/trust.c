@@ -53,6 +53,9 @@ static int32_t accept_signed(void *user, const char *message, const uint8_t *sig
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the artifact is not signed, and only signed ones may be loaded");
   }
   JsonDocument *document = graft_json_parse((const char *)signatures, size, judge->memory, text, sizeof text);
+  if (document == NULL && graft_json_lacked_memory(text)) {
+    return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while reading the artifact's signatures");
+  }
   const JsonValue *rows = document ? graft_json_member(graft_json_root(document), "signatures") : NULL;
   size_t count = rows && rows->kind == JSON_ARRAY ? rows->as.list.count : 0;
   int is_trusted = 0;

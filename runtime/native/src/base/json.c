@@ -11,15 +11,13 @@ enum { MAXIMUM_DEPTH = 128, SORT_THRESHOLD = 16 };
 
 static int fail(JsonParser *parser, const char *reason) { return graft_json_fail_at(parser, parser->at, reason); }
 
-static int fail_memory(JsonParser *parser) { return fail(parser, "out of memory"); }
-
 static int push(JsonParser *parser, Pending *pending, JsonValue value) {
   if (pending->count == pending->capacity) {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 64;
     JsonValue *values = graft_grow(parser->document->allocator, pending->values, pending->count, capacity,
                                    sizeof(JsonValue));
     if (!values) {
-      return fail_memory(parser);
+      return graft_json_fail_memory(parser);
     }
     pending->values = values;
     pending->capacity = capacity;
@@ -61,7 +59,7 @@ static int parse_double(JsonParser *parser, size_t start, JsonValue *value) {
   }
   char *copy = graft_json_allocate(parser->document, length + sizeof sample);
   if (!copy) {
-    return fail_memory(parser);
+    return graft_json_fail_memory(parser);
   }
   for (size_t i = start; i < parser->at; i++) {
     if (parser->text[i] == '.') {
@@ -157,7 +155,7 @@ static int check_keys(JsonParser *parser, const JsonValue *keys, size_t count) {
   if (count > SORT_THRESHOLD) {
     sorted = graft_grow(parser->document->allocator, NULL, 0, count, sizeof *sorted);
     if (!sorted) {
-      return fail_memory(parser);
+      return graft_json_fail_memory(parser);
     }
   }
   for (size_t i = 0; i < count; i++) {
@@ -231,7 +229,7 @@ static int parse_list(JsonParser *parser, JsonValue *value) {
   value->as.list.items = settle(parser, &parser->items, first_item);
   value->as.list.keys = is_object ? settle(parser, &parser->keys, first_key) : NULL;
   if (!value->as.list.items || (is_object && !value->as.list.keys)) {
-    return fail_memory(parser);
+    return graft_json_fail_memory(parser);
   }
   parser->at++;
   parser->depth--;
@@ -272,7 +270,7 @@ JsonDocument *graft_json_parse(const char *text, size_t length, const GraftAlloc
   JsonParser parser = {.text = text, .length = length, .message = message, .message_size = message_size};
   parser.document = graft_allocate_zeroed(allocator, 1, sizeof(JsonDocument));
   if (!parser.document) {
-    fail_memory(&parser);
+    graft_json_fail_memory(&parser);
     return NULL;
   }
   parser.document->allocator = allocator;

@@ -33,6 +33,8 @@ typedef struct JsonDocument JsonDocument;
  * (NULL: the heap) lives as long as the document. */
 JsonDocument *graft_json_parse(const char *text, size_t length, const GraftAllocator *allocator, char *message,
                                size_t message_size);
+/* Whether such a text says that memory ran out, and nothing of the JSON. */
+int graft_json_lacked_memory(const char *message);
 const JsonValue *graft_json_root(const JsonDocument *document);
 void graft_json_free(JsonDocument *document);
 

@@ -7,12 +7,23 @@
 
 enum { CHUNK_BYTES = 16384 };
 
+static const char NO_MEMORY[] = "out of memory";
+
 int graft_json_fail_at(JsonParser *parser, size_t at, const char *reason) {
   if (parser->message_size) {
     snprintf(parser->message, parser->message_size, "invalid JSON at byte %zu: %s", at, reason);
   }
   return 0;
 }
+
+int graft_json_fail_memory(JsonParser *parser) {
+  if (parser->message_size) {
+    snprintf(parser->message, parser->message_size, "%s", NO_MEMORY);
+  }
+  return 0;
+}
+
+int graft_json_lacked_memory(const char *message) { return strcmp(message, NO_MEMORY) == 0; }
 
 void *graft_json_allocate(JsonDocument *document, size_t bytes) {
   size_t unit = sizeof(max_align_t);

@@ -45,6 +45,7 @@ static inline int graft_json_is_digit(int c) { return c >= '0' && c <= '9'; }
 
 /* Writes the message; returns 0. */
 int graft_json_fail_at(JsonParser *parser, size_t at, const char *reason);
+int graft_json_fail_memory(JsonParser *parser);
 
 /* NULL when memory runs out. */
 void *graft_json_allocate(JsonDocument *document, size_t bytes);

@@ -125,7 +125,7 @@ int graft_json_parse_string(JsonParser *parser, JsonValue *value) {
   }
   char *out = graft_json_allocate(parser->document, bound + 1);
   if (!out) {
-    return graft_json_fail_at(parser, parser->at, "out of memory");
+    return graft_json_fail_memory(parser);
   }
   for (;;) {
     const unsigned char *bytes = (const unsigned char *)parser->text + parser->at;

@@ -108,6 +108,7 @@ static int32_t run_one(Context *context, Frame *frame, const Call *call) {
   context->frame = frame;
   context->call = call;
   context->message[0] = 0;
+  context->lacked_memory = 0;
   if (call->has_unknown_output) {
     forget_outputs(frame, call);
   }
@@ -119,6 +120,7 @@ static int32_t run_one(Context *context, Frame *frame, const Call *call) {
     status = graft_accept_outputs(context, frame, call);
   }
   graft_scratch_release(&context->scratch, mark);
+  status = graft_context_status(context, status);
   if (status) {
     describe_failure(context, frame, call, status);
   }

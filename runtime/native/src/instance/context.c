@@ -123,6 +123,7 @@ static void run_part(void *argument, int32_t worker, int32_t part) {
   Loop *loop = argument;
   Context *context = worker ? loop->workers + worker : loop->caller;
   context->message[0] = 0;
+  context->lacked_memory = 0;
   int32_t status = run_range(context, loop->caller->stop, loop->task, loop->closure, part_begin(loop, part),
                              part_begin(loop, part + 1), loop->grain);
   if (status == GRAFT_OK) {
@@ -131,7 +132,7 @@ static void run_part(void *argument, int32_t worker, int32_t part) {
   pthread_mutex_lock(&loop->lock);
   if (part < loop->failed_part) {
     loop->failed_part = part;
-    loop->status = status;
+    loop->status = graft_context_status(context, status);
     memcpy(loop->message, context->message, sizeof loop->message);
   }
   pthread_mutex_unlock(&loop->lock);
@@ -172,6 +173,7 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
   pthread_mutex_destroy(&loop.lock);
   if (loop.failed_part < parts) {
     memcpy(context->message, loop.message, sizeof loop.message);
+    context->lacked_memory = loop.status == GRAFT_ERROR_MEMORY;
   }
   return loop.status;
 }

@@ -51,6 +51,11 @@ static uint64_t read_little_endian(const unsigned char *bytes, int count) {
 
 static int inside(uint64_t offset, uint64_t length, uint64_t size) { return offset <= size && length <= size - offset; }
 
+static int32_t out_of_memory(const GraftLoaderHost *host) {
+  (void)host->fail(host, "out of memory");
+  return GRAFT_ERROR_MEMORY;
+}
+
 /* ---- What an image calls outside: rows of version 2 whose offset is that of no code ------------------------------ */
 
 /* A library of the image: its name is that of the row. */
@@ -131,7 +136,7 @@ static int32_t read_rows(const GraftLoaderHost *host, const GraftModuleSource *s
   image->symbols = graft_allocate_zeroed(image->memory, (size_t)count, sizeof(Symbol));
   int32_t status = GRAFT_OK;
   if (!image->symbols || !libraries.handles) {
-    status = host->fail(host, "out of memory");
+    status = out_of_memory(host);
   }
   for (size_t i = 0; !status && i < count; i++) {
     status = read_row(host, source, i, text_size, version == IMPORTS_VERSION ? &libraries : NULL, image);
@@ -201,7 +206,7 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
   const GraftAllocator *memory = ((const LoadingHost *)host)->memory;
   Image *image = graft_allocate_zeroed(memory, 1, sizeof(Image));
   if (!image) {
-    return host->fail(host, "out of memory");
+    return out_of_memory(host);
   }
   image->memory = memory;
   int32_t status = map_image(host, source, wanted, image);
@@ -237,7 +242,7 @@ static int32_t lookup_keeping(void *user, const GraftLoaderHost *host, void *mod
   GRAFT_TRY(lookup(user, host, module, function, entry, state));
   Keeper *keeper = graft_allocate_zeroed(image->memory, 1, sizeof(Keeper));
   if (!keeper) {
-    return host->fail(host, "out of memory");
+    return out_of_memory(host);
   }
   keeper->next = image->keepers;
   image->keepers = keeper;

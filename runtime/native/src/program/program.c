@@ -30,7 +30,9 @@ static int32_t read_manifest(GraftProgram *program, GraftError *error) {
   program->document = graft_json_parse(source->manifest, source->manifest_size, program->memory, message,
                                        sizeof message);
   if (!program->document) {
-    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
+    return graft_json_lacked_memory(message)
+               ? out_of_memory(error)
+               : graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
   }
   GRAFT_TRY(graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error));
   GRAFT_TRY(graft_check_procedures(&program->manifest, &program->store, error));

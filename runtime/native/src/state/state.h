@@ -147,6 +147,7 @@ typedef struct Context {
   const Call *call;
   Stop *stop; /* NULL: nothing ends the run early */
   char message[768]; /* of the last failure; empty if there was none */
+  int lacked_memory; /* whether it says that memory ran out */
 } Context;
 
 /* The state of one running call of a program; instances are kept and used again. */
@@ -204,6 +205,8 @@ typedef struct Result {
 int32_t graft_context_fail(Context *context, int32_t status, const char *format, ...) GRAFT_FORMAT(3, 4);
 int32_t graft_context_record(Context *context, int32_t status, const char *format, va_list arguments)
     GRAFT_FORMAT(3, 0);
+/* Returns the status of a call that gave `status`: a function that memory was refused to may end with any error. */
+int32_t graft_context_status(const Context *context, int32_t status);
 
 /* The host's memory; NULL for the heap. */
 static inline const GraftAllocator *graft_memory_of(const Context *context) { return context->scratch.allocator; }

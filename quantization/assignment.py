@@ -27,7 +27,7 @@ from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import FLOATS, RECIPES, Recipe, recipe_of
 from graft.quantization.search import literal
 from graft.quantization.sites import Product, sites_of
-from graft.quantization.sizes import FLOAT_BITS
+from graft.quantization.sizes import FLOAT_BITS, bits_in_blocks
 from graft.quantization.statistics.data import Batches, Feeds, Given, called
 from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import key_of
@@ -113,9 +113,7 @@ def assign(
         raise RecipeError("the sensitivity of layers is measured on data; give some")
     wanted = [FLOATS if one == FLOATS.name else recipe_of(one) for one in recipes]
     correct = any(one.correct_bias for one in wanted)
-    measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
-    if blocks := [one.name for one in measured if one.blocks]:
-        raise RecipeError(f"recipe '{blocks[0]}' is of all products of a model; choose among others")
+    measured = [one if one.blocks else replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
@@ -245,7 +243,7 @@ class _Search:
     ) -> None:
         self.judge, self._quantizer, self._recipes, self._correct = judge, quantizer, recipes, correct
         self._progress, self._models, self._known = progress, 0, dict[Choice, _Worth]()
-        whole = replace(next(one for one in recipes if one.weights is not None), layers=())
+        whole = replace(next((one for one in recipes if one.weights is not None), Recipe()), layers=())
         self._products = sites_of(quantizer.floats, whole).products
         self.rows = tuple(self._row(product) for product in self._products)
         self._weights = sum(_size(product) for product in self._products)
@@ -301,8 +299,9 @@ class _Search:
         return self._known[choice]
 
     def recipe(self, choice: Choice) -> Recipe:
-        """Return an assignment as a recipe: that of most layers, and others by name."""
+        """Return an assignment as a recipe: that of most layers, and others by name; those in blocks are all named."""
         base = self._recipes[max(choice, key=choice.count)]
+        base = FLOATS if base.blocks else base
         layers = tuple(
             (literal(product.node.name or ""), self._recipes[one])
             for product, one in zip(self._products, choice, strict=True)
@@ -338,7 +337,9 @@ class _Search:
             alone = replace(FLOATS, correct_bias=self._correct, layers=((literal(name), one),))
             error = self.judge.error(self._quantizer.written(alone), ROWS)
             bits = FLOAT_BITS * _size(product)
-            if one.weights is not None:
+            if one.blocks:
+                bits = bits_in_blocks(product, one.scaled_type) * _size(product)
+            elif one.weights is not None:
                 bits = self._quantizer.facts.rounded[key_of(replace(product, scaling=one.weights))].stored_bits
             found.append((bits, error))
             self._tick()

@@ -73,7 +73,7 @@ class Recipe:
     out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are
     theirs; the last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert`
     names them (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks,
-    which ONNX has no form for, and weights and activations are None.
+    which ONNX has no form for, and weights and activations are None; ``layers`` may have others.
     """
 
     name: str = "custom"
@@ -136,6 +136,9 @@ def _of_layer(recipe: Recipe) -> object:
     """Return what a file says of a layer: the name of its recipe, or what it has."""
     if recipe == (FLOATS if recipe.name == FLOATS.name else NAMED.get(recipe.name)):
         return recipe.name
+    if recipe.blocks:
+        alone = recipe.name if recipe == Recipe(recipe.name, None, blocks=recipe.name) else None
+        return alone or {name: getattr(recipe, name) for name in ("name", "blocks", "accumulators")}
     return {name: getattr(recipe, name) for name in ("name", *_OF_LAYER)}
 
 
@@ -264,8 +267,6 @@ def checked(recipe: Recipe) -> Recipe:
     for pattern, one in recipe.layers:
         if one.layers:
             raise RecipeError(f"recipe: the layers '{pattern}' have layers of their own", field="layers")
-        if one.blocks:
-            raise RecipeError(f"recipe: the layers '{pattern}' have blocks, which are of all products", field="layers")
         checked(one)
     if recipe.blocks:
         _check_blocks(recipe)
@@ -291,10 +292,10 @@ def _check_blocks(recipe: Recipe) -> None:
         blocks = scaled_name(recipe.scaled_type)
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
-    used = {
-        name: getattr(recipe, name)
-        for name in ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks", "accumulators")
-    }
+    names = ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks", "accumulators", "layers")
+    # Layers of other recipes have a use for what these have, but for weights and activations of their own.
+    own = (one.name for one in fields(recipe) if one.name not in _TABLES) if recipe.layers else names
+    used = {name: getattr(recipe, name) for name in own}
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
             raise RecipeError(

@@ -25,6 +25,8 @@ from graft.runtime.arguments import Kind, instance, takes
 from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
+Files = tuple[Path, ...]
+"""Files of recipes, of which each names the following one."""
 CHOICES: Mapping[str, Sequence[str]] = {
     "type": tuple(GRIDS),
     "granularity": ("tensor", "channel", "group"),
@@ -179,12 +181,17 @@ RECIPES = Kind("a list of recipes", lambda value: isinstance(value, list | tuple
 def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Recipe:
     """Return a recipe by its name, from a TOML file, or from a mapping as such a file has it.
 
-    A file or mapping whose ``base`` names a recipe changes that one. Raises RecipeError for what is no recipe.
+    A file or mapping whose ``base`` names a recipe changes that one. Raises RecipeError for what is no recipe, and for
+    files that are of themselves.
     """
+    return _recipe_of(given, ())
+
+
+def _recipe_of(given: Any, files: Files) -> Recipe:
     if isinstance(given, Recipe):
         return checked(given)
     if isinstance(given, Mapping):
-        return changed(given)
+        return changed(given, files)
     if str(given) in NAMED:
         return NAMED[str(given)]
     path = Path(given)
@@ -194,11 +201,14 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Rec
     if path.suffix != ".toml":
         near = _near(str(given), [*NAMED, *SCALED_TYPES])
         raise RecipeError(f"no recipe is called '{given}'; {near}, or give a .toml file")
+    if path.resolve() in files:
+        chain = " -> ".join(one.name for one in (*files[files.index(path.resolve()) :], path))
+        raise RecipeError(f"recipe '{path}' is made of itself: {chain}; name another base or layer", path=str(path))
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecipeError(f"recipe '{path}' cannot be read: {error}", path=str(path)) from error
-    return changed({"name": path.stem, **content})
+    return changed({"name": path.stem, **content}, (*files, path.resolve()))
 
 
 def in_blocks(type: str, accumulators: str = "") -> Recipe:
@@ -206,15 +216,18 @@ def in_blocks(type: str, accumulators: str = "") -> Recipe:
     return checked(Recipe(type, None, blocks=type, accumulators=accumulators))
 
 
-def changed(content: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed."""
+def changed(content: Mapping[str, Any], files: Files = ()) -> Recipe:
+    """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed.
+
+    ``files`` are those that it is read for.
+    """
     rest = dict(content)
     base = rest.pop("base", None)
-    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else recipe_of(base)
-    return checked(_updated(start, rest, "recipe"))
+    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else _recipe_of(base, files)
+    return checked(_updated(start, rest, "recipe", files))
 
 
-def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
+def _updated(record: Record, content: Mapping[str, Any], where: str, files: Files = ()) -> Record:
     """Return a record with fields set from a mapping; a table in it changes the record that stands there."""
     kinds = typing.get_type_hints(type(record))
     new: dict[str, Any] = {}
@@ -222,7 +235,9 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
         if name not in kinds:
             raise RecipeError(f"{where} has no field '{name}'; {_near(name, kinds)}", field=name)
         if name == "layers" and isinstance(value, Mapping):
-            own = tuple((pattern, FLOATS if one == FLOATS.name else recipe_of(one)) for pattern, one in value.items())
+            own = tuple(
+                (pattern, FLOATS if one == FLOATS.name else _recipe_of(one, files)) for pattern, one in value.items()
+            )
             value = (*getattr(record, name), *own)
         elif name == "blocks" and isinstance(value, Mapping):
             value = _blocks_of(getattr(record, name), value, where)

@@ -168,3 +168,12 @@ def test_layers_in_blocks_are_kept_by_a_file(tmp_path):
         recipe = recipe_of({"base": base, "layers": {**layers, "c": "int4-weights"}})
         (tmp_path / "one.toml").write_text(recipe.to_toml())
         assert replace(recipe_of(tmp_path / "one.toml"), name=recipe.name) == recipe
+
+
+def test_a_file_that_is_made_of_itself_is_refused(tmp_path):
+    (tmp_path / "one.toml").write_text(f'base = "{tmp_path}/two.toml"')
+    (tmp_path / "two.toml").write_text(f'[layers]\na = "{tmp_path}/one.toml"')
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(tmp_path / "two.toml")
+    chain = "two.toml -> one.toml -> two.toml"
+    assert str(caught.value) == f"recipe '{tmp_path}/two.toml' is made of itself: {chain}; name another base or layer"

@@ -11,7 +11,7 @@ import graft
 from graft.datatypes.scaled.operators import DOMAIN
 from graft.errors import AccuracyError, RecipeError
 from graft.quantization import assign, compare, quantize, recipe_of
-from graft.quantization.assignment import Sensitivity, bits_of, path_of, single_steps
+from graft.quantization.assignment import Sensitivity, Worth, bits_of, path_of, rank_of, single_steps, standard_error
 from graft.quantization.preparation import in_floats
 from tests.quantization.networks import convolutions, images, run, snr
 
@@ -78,6 +78,15 @@ def test_a_layer_may_stay_in_floats():
     kinds = [node.op_type for node in found.model.graph].count("DequantizeLinear")
     assert 0 < kinds < 4
     assert found.bits > 4
+
+
+def test_the_signal_decides_between_models_that_chance_may_part():
+    chance = standard_error(0.94, 200)
+    assert chance == pytest.approx(0.0168, abs=1e-4)
+    luckier, nearer, worse = Worth(0.945, 19.0), Worth(0.935, 23.7), Worth(0.9, 40.0)
+    assert sorted([nearer, worse, luckier], key=lambda one: rank_of(one, 0.94, chance)) == [worse, luckier, nearer]
+    assert rank_of(luckier, 0.94, 0.0) > rank_of(nearer, 0.94, 0.0)  # a user's metric is taken at its word
+    assert rank_of(nearer, None, 0.0) == (0.935, 23.7)
 
 
 def test_layers_may_be_in_blocks(tmp_path):

@@ -82,7 +82,7 @@ class Loops:
         if product.width < tile.lanes:
             tile = replace(tile, vectors=min(product.width, tile.vectors), lanes=1)
         panel = max(1, LINE // tile.columns)
-        chunks = -(-rows // MOST)
+        chunks = max(1, -(-rows // MOST))
         even = -(-rows // chunks) if isinstance(height, ir.Constant) else MOST
         return cls(product, tile, panel, max(1, -(-even // tile.rows)) * tile.rows)
 

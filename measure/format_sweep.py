@@ -20,7 +20,7 @@ from graft.core.shapes.inference import require_static
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
-from graft.datatypes.prepare import EACH
+from graft.datatypes.prepare import EACH, QUIRE
 from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_name
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
@@ -35,7 +35,7 @@ from graft.datatypes.study import (
     with_layers,
 )
 from graft.errors import DatatypeError
-from graft.measure.hardware_cost import CostTable, HardwareCost, cost_of, table_of
+from graft.measure.hardware_cost import CostTable, Formats, HardwareCost, cost_of, table_of
 from graft.plugins.registry.manager import MANAGER
 from graft.quantization.comparison import quantized_layers
 from graft.quantization.quantizer import Quantizer
@@ -102,7 +102,8 @@ def sweep(
             rows.append(study.row(_by_recipe(kept, original, given, study.running)))
         else:
             converted = convert(original, one, accumulate=accumulate, keep=keep)
-            rows.append(study.row(_in_type(name, one, original, converted, parse_custom(one)[1])))
+            own = "" if accumulate in (EACH, QUIRE) else accumulate
+            rows.append(study.row(_in_type(name, one, original, converted, parse_custom(one)[1], sums=own)))
     title = original.graph.name or "model"
     return SweepReport(title, len(fed), truth is not None, accumulate, tuple(rows))
 
@@ -138,16 +139,20 @@ class _Form:
     model: ir.Model
     size: Size
     observed: ir.Model
-    formats: Callable[[Product], tuple[str, str]]
-    """The formats of a product's weights and activations."""
+    formats: Callable[[Product], Formats]
     watched: Sequence[str]
     seen: Mapping[str, tuple[str, Callable[[Errors, Feeds, np.ndarray], None]]]
     largest: float = np.inf
     smallest: float = 0.0
 
 
-def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float, elements: str = "") -> _Form:
-    """Return a model that computes in a type, of ``elements``; a layer is what does, and all of float32."""
+def _in_type(
+    name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float, elements: str = "", sums: str = ""
+) -> _Form:
+    """Return a model that computes in a type, of ``elements``, with ``sums``; a layer is what does, and all of float32.
+
+    ``sums`` are of a type by its name, or "".
+    """
     format = DATATYPES.format(dtype) if is_custom(dtype) else None
     largest, smallest = (np.inf, 0.0) if format is None else (format.largest, format.smallest)
     layers = dict(layers_of(model)) or {node.name or "": node.op_type for node in model.graph}
@@ -165,9 +170,8 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
     def is_kept(product: Product) -> bool:
         return (product.node.name, product.node.domain, product.node.op_type) in same
 
-    def formats(product: Product) -> tuple[str, str]:
-        own = FLOAT32 if is_kept(product) else elements
-        return own, own
+    def formats(product: Product) -> Formats:
+        return (FLOAT32, FLOAT32, "") if is_kept(product) else (elements, elements, _short(sums))
 
     elements = elements or _short(dtype)
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
@@ -178,15 +182,20 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
     """Return a model quantised by a recipe; a layer is a node that reads codes."""
     quantizer = Quantizer.measured(original, [recipe], data, None, running)
     model = quantizer.written(recipe)
-    if recipe.blocks:
+    if recipe.blocks and not recipe.layers:
         type = recipe.scaled_type
-        return _in_type(recipe.name, scaled_name(type), original, model, type.bits, _short(type.element))
+        element, sums = _short(type.element), recipe.accumulators
+        return _in_type(recipe.name, scaled_name(type), original, model, type.bits, element, sums)
     layers = quantized_layers(original, model)
     watched = [name for layer in layers for name in layer.code_names]
     seen = {layer.name: (layer.operator, layer.add) for layer in layers}
-    return _Form(
-        recipe.name, "recipe", model, quantizer.size_of(recipe), model, quantizer.formats_of(recipe), watched, seen
-    )
+    names = quantizer.formats_of(recipe)
+
+    def formats(product: Product) -> Formats:
+        weight, activation, sums = map(_short, names(product))
+        return weight, activation, sums
+
+    return _Form(recipe.name, "recipe", model, quantizer.size_of(recipe), model, formats, watched, seen)
 
 
 def _short(dtype: str) -> str:

@@ -1,7 +1,8 @@
 """What a model's products cost in hardware: energy and area by number format, from a table that anybody may replace.
 
-A product of weights and activations is computed by the multiplier of least energy that holds both formats, its sums are
-added in int32 or float32, or in the product's own format where a table has no wider one. Weights are read once.
+A product of weights and activations is computed by the multiplier of least energy that holds both formats. Its sums are
+added by the adder of least energy that holds their type, where they have one of their own; otherwise in int32 or
+float32, or in the product's own format where a table has no wider one. Weights are read once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Figures = Mapping[str, tuple[float, float | None]]
 """Picojoules of an operation, and square micrometres of its unit, None where unknown, by format."""
+Formats = tuple[str, str, str]
+"""The formats of a product's weights, of its activations, and of its sums ("" where these have none of their own)."""
 FLOATS = {
     "float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float8e4m3fn": (4, 3), "float8e5m2": (5, 2),
     "float6e2m3": (2, 3), "float6e3m2": (3, 2), "float4e2m1": (2, 1),
@@ -136,11 +139,11 @@ def _of_plugins(manager: PluginManager) -> dict[str, CostTable]:
 
 
 def cost_of(
-    model: ir.Model, formats: Callable[[Product], tuple[str, str]], weight_bytes: int, table: CostTable
+    model: ir.Model, formats: Callable[[Product], Formats], weight_bytes: int, table: CostTable
 ) -> HardwareCost:
-    """Return what the products of a float model cost, ``formats`` giving those of one's weights and activations.
+    """Return what the products of a float model cost, ``formats`` giving those of one.
 
-    Raises GraftError where no multiplier of the table holds both.
+    Raises GraftError where no multiplier of the table holds both operands, or no adder the sums.
     """
     energy, units = 8 * weight_bytes * table.read, dict[tuple[str, str], float | None]()
     for node in model.graph:
@@ -148,15 +151,30 @@ def cost_of(
         operator = OPERATORS.get(node.op_type, node.domain)
         if product is None or operator is None or operator.cost is None:
             continue
-        unit = cheapest(table, *formats(product))
-        wide = "int32" if _integer_bits(unit) else "float32" if unit in FLOATS else unit
-        total = wide if wide in table.add else unit
-        if total not in table.add:
-            raise GraftError(f"table of costs '{table.name}' adds neither {wide} nor {unit}; add one to the table")
+        weight, activation, sums = formats(product)
+        unit = cheapest(table, weight, activation)
+        total = _adder(table, unit, sums)
         units["multiply", unit], units["add", total] = table.multiply[unit][1], table.add[total][1]
         energy += operator.cost(NodeView(node)).flops / 2 * (table.multiply[unit][0] + table.add[total][0])
     areas = [area for area in units.values() if area is not None]
     return HardwareCost(energy / 1e6, sum(areas) if len(areas) == len(units) else None)
+
+
+def _adder(table: CostTable, unit: str, sums: str) -> str:
+    """Return the format in which products of a multiplier are added, or sums of a type; raise GraftError for none."""
+    if sums:
+        able = [one for one in table.add if _holds(one, sums)]
+        if not able:
+            raise GraftError(
+                f"table of costs '{table.name}' has no adder for {sums}; it has {', '.join(table.add)}: add one to the "
+                "table"
+            )
+        return min(able, key=lambda one: table.add[one][0])
+    wide = "int32" if _integer_bits(unit) else "float32" if unit in FLOATS else unit
+    total = wide if wide in table.add else unit
+    if total not in table.add:
+        raise GraftError(f"table of costs '{table.name}' adds neither {wide} nor {unit}; add one to the table")
+    return total
 
 
 def cheapest(table: CostTable, weight: str, activation: str) -> str:

@@ -27,7 +27,7 @@ from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import FLOATS, RECIPES, Recipe, recipe_of
 from graft.quantization.search import literal
 from graft.quantization.sites import Product, sites_of
-from graft.quantization.sizes import FLOAT_BITS
+from graft.quantization.sizes import FLOAT_BITS, bits_in_blocks
 from graft.quantization.statistics.data import Batches, Feeds, Given, called
 from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import key_of
@@ -113,9 +113,7 @@ def assign(
         raise RecipeError("the sensitivity of layers is measured on data; give some")
     wanted = [FLOATS if one == FLOATS.name else recipe_of(one) for one in recipes]
     correct = any(one.correct_bias for one in wanted)
-    measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
-    if blocks := [one.name for one in measured if one.blocks]:
-        raise RecipeError(f"recipe '{blocks[0]}' is of all products of a model; choose among others")
+    measured = [one if one.blocks else replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
@@ -179,11 +177,24 @@ def moved(choice: Choice, step: Step) -> Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Worth:
+class Worth:
     """What a model is worth: by the metric, -inf if there is none, and by the signal of its outputs."""
 
     metric: float
     snr_db: float
+
+
+def standard_error(share: float, count: int) -> float:
+    """Return the standard error of an accuracy that was measured on so many labels."""
+    return float(np.sqrt(share * (1 - share) / max(count, 1)))
+
+
+def rank_of(worth: Worth, most: float | None, chance: float) -> tuple[float, float]:
+    """Return what models are compared by: the metric, and of those that chance alone may part, the signal.
+
+    These are all whose metric is at most ``chance`` below that of the float model (``most``), or above it.
+    """
+    return (worth.metric if most is None else min(worth.metric, most - chance)), worth.snr_db
 
 
 class _Judge:
@@ -198,6 +209,10 @@ class _Judge:
             for name in self._names
         }
         self.float_metric = self._scored(self._exact)
+        labels = sum(np.size(batch.labels) for batch in self._batches() if batch.labels is not None)
+        known = quantizer.metric is None and self.float_metric is not None
+        self.chance = standard_error(self.float_metric or 0.0, labels) if known else 0.0
+        """The standard error of the float model's accuracy; of a user's metric none is known."""
 
     def float_metric_needed(self) -> float:
         """Return the metric of the float model; raise RecipeError if there is none."""
@@ -209,11 +224,11 @@ class _Judge:
         """Return the square error of the outputs over their squares, on the first batches."""
         return self._error(self._run(model, limit))
 
-    def worth(self, model: ir.Model) -> _Worth:
+    def worth(self, model: ir.Model) -> Worth:
         """Return what a model is worth on all data."""
         found = self._run(model, None)
         metric, error = self._scored(found), self._error(found)
-        return _Worth(-np.inf if metric is None else metric, -10 * float(np.log10(max(error, 1e-30))))
+        return Worth(-np.inf if metric is None else metric, -10 * float(np.log10(max(error, 1e-30))))
 
     def _batches(self) -> Batches:
         return Batches(self._quantizer.data, self._quantizer.original)
@@ -244,8 +259,8 @@ class _Search:
         self, quantizer: Quantizer, recipes: Sequence[Recipe], correct: bool, judge: _Judge, progress: Progress | None
     ) -> None:
         self.judge, self._quantizer, self._recipes, self._correct = judge, quantizer, recipes, correct
-        self._progress, self._models, self._known = progress, 0, dict[Choice, _Worth]()
-        whole = replace(next(one for one in recipes if one.weights is not None), layers=())
+        self._progress, self._models, self._known = progress, 0, dict[Choice, Worth]()
+        whole = replace(next((one for one in recipes if one.weights is not None), Recipe()), layers=())
         self._products = sites_of(quantizer.floats, whole).products
         self.rows = tuple(self._row(product) for product in self._products)
         self._weights = sum(_size(product) for product in self._products)
@@ -269,9 +284,8 @@ class _Search:
         return max(choices, key=self._rank)
 
     def _rank(self, choice: Choice) -> tuple[float, float]:
-        """Return what assignments are compared by: a metric above that of the float model is chance."""
-        worth, most = self.worth(choice), self.judge.float_metric
-        return (worth.metric if most is None else min(worth.metric, most)), worth.snr_db
+        """Return what assignments are compared by."""
+        return rank_of(self.worth(choice), self.judge.float_metric, self.judge.chance)
 
     def cheapest(self, least: float) -> Choice:
         """Return the assignment of fewest bits among those measured whose metric is at least this; the best if none."""
@@ -293,7 +307,7 @@ class _Search:
                 failed.add(step)
         return choice
 
-    def worth(self, choice: Choice) -> _Worth:
+    def worth(self, choice: Choice) -> Worth:
         """Return what an assignment is worth, measured once."""
         if choice not in self._known:
             self._known[choice] = self.judge.worth(self._quantizer.written(self.recipe(choice)))
@@ -301,8 +315,9 @@ class _Search:
         return self._known[choice]
 
     def recipe(self, choice: Choice) -> Recipe:
-        """Return an assignment as a recipe: that of most layers, and others by name."""
+        """Return an assignment as a recipe: that of most layers, and others by name; those in blocks are all named."""
         base = self._recipes[max(choice, key=choice.count)]
+        base = FLOATS if base.blocks else base
         layers = tuple(
             (literal(product.node.name or ""), self._recipes[one])
             for product, one in zip(self._products, choice, strict=True)
@@ -338,7 +353,9 @@ class _Search:
             alone = replace(FLOATS, correct_bias=self._correct, layers=((literal(name), one),))
             error = self.judge.error(self._quantizer.written(alone), ROWS)
             bits = FLOAT_BITS * _size(product)
-            if one.weights is not None:
+            if one.blocks:
+                bits = bits_in_blocks(product, one.scaled_type) * _size(product)
+            elif one.weights is not None:
                 bits = self._quantizer.facts.rounded[key_of(replace(product, scaling=one.weights))].stored_bits
             found.append((bits, error))
             self._tick()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -13,7 +13,7 @@ from graft.core.passes.pipeline import RECORD, verify_model
 from graft.core.rewriting.node_rewrite import has_trait
 from graft.datatypes.scaled.conversion import convert_scaled
 from graft.datatypes.scaled.products import FLOAT32
-from graft.datatypes.scaled.scaled_type import scaled_name
+from graft.datatypes.scaled.scaled_type import ScaledType, scaled_name
 from graft.errors import RecipeError
 from graft.quantization.accumulators import Sums, accumulated
 from graft.quantization.awq import favour_large_inputs
@@ -28,8 +28,8 @@ from graft.quantization.recipe import Recipe
 from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.scales import Scaled
 from graft.quantization.search import literal
-from graft.quantization.sites import Group, Product, Sites, chosen, product_of, sites_of
-from graft.quantization.sizes import FLOAT_BITS, Size, size_of
+from graft.quantization.sites import Group, Product, Sites, chosen, matches, product_of, recipe_of_node, sites_of
+from graft.quantization.sizes import FLOAT_BITS, Size, bits_in_blocks, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
 from graft.quantization.statistics.observation import Progress, Running
@@ -79,22 +79,23 @@ class Quantizer:
 
     def written(self, recipe: Recipe) -> ir.Model:
         """Return the model quantised by a recipe."""
-        if recipe.blocks:
-            return self._in_blocks(recipe)
-        model = self.floats.clone()
-        sites = sites_of(model, recipe)
-        writer, summed = QdqWriter(model), list(accumulated(model, recipe))
+        model, rest = self._in_blocks(recipe)
+        if rest is None:
+            return model
+        sites = sites_of(model, rest)
+        writer, summed = QdqWriter(model), list(accumulated(model, rest))
+        writer.notes += model.metadata_props.get(NOTES, "").splitlines()
         weights = scaled_weights(sites, self.facts, writer.notes)
         coded = {one.node: weights[key_of(one)] for one in sites.products}
         for group in sites.groups:
-            writer.activations(group, self._point(group), results=recipe.results)
+            writer.activations(group, self._point(group), results=rest.results)
         for cache, group in sites.caches:
             writer.cache(cache, self._point(group))
         for product in sites.products:
             one, means = weights[key_of(product)], self.facts.means.get(product.node.name or "")
-            if means is not None and recipe.correct_bias:
+            if means is not None and rest.correct_bias:
                 writer.shift_bias(product, bias_shift(product, one, means.means))
-            writer.bias(product, one, added=recipe.results)
+            writer.bias(product, one, added=rest.results)
             writer.weights(product, one)
         sums = Sums(model, writer.points)
         for node, dtype in summed:
@@ -108,19 +109,43 @@ class Quantizer:
         model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
         return model
 
-    def _in_blocks(self, recipe: Recipe) -> ir.Model:
-        require_finite_weights(chosen(self.floats, recipe))
-        taken = {node.name for node in chosen(self.floats, recipe)}
+    def _in_blocks(self, recipe: Recipe) -> tuple[ir.Model, Recipe | None]:
+        """Return the model with the products that a recipe has in blocks, and the recipe of all others, if any."""
+        taken, model, notes = list(chosen(self.floats, recipe)), self.floats.clone(), list[str]()
         products = [node for node in self.floats.graph if product_of(node) is not None]
-        kept = [literal(node.name or "") for node in products if node.name not in taken]
-        accumulate = recipe.accumulators or FLOAT32
-        model = convert_scaled(self.floats, recipe.scaled_type, keep=kept, accumulate=accumulate)
-        bits = f"{recipe.scaled_type.bits:g} bits a number"
-        sums = f", sums in {recipe.accumulators}" if recipe.accumulators else ""
-        model.metadata_props[NOTES] = (
-            f"recipe '{recipe.name}': products in blocks of {scaled_name(recipe.scaled_type)}, {bits}{sums}"
+        by_type: dict[tuple[ScaledType, str], list[ir.Node]] = {}
+        if recipe.blocks and not recipe.layers:
+            by_type[recipe.scaled_type, recipe.accumulators] = []  # which is refused where nothing is taken
+        for node in taken:
+            own = recipe_of_node(node, recipe)
+            if own.blocks and node in products:
+                by_type.setdefault((own.scaled_type, own.accumulators), []).append(node)
+        for (type, sums), nodes in by_type.items():
+            require_finite_weights(nodes)
+            kept = [literal(node.name or "") for node in products if node not in nodes]
+            named = bool(recipe.layers)  # a depthwise convolution, too, if a layer has it
+            model = convert_scaled(model, type, keep=kept, depthwise=named, accumulate=sums or FLOAT32)
+            count = f"{len(nodes)} " if named else ""
+            said = f", sums in {sums}" if sums else ""
+            notes.append(f"{count}products in blocks of {scaled_name(type)}, {type.bits:g} bits a number{said}")
+        done = {node: None for nodes in by_type.values() for node in nodes}
+        others = [node for node in taken if node not in done]
+        if not by_type:
+            return model, recipe
+        if (recipe.blocks and not recipe.layers) or not others:
+            model.metadata_props[NOTES] = f"recipe '{recipe.name}': {', '.join(notes)}"
+            return model, None
+        model.metadata_props[NOTES] = "\n".join(notes)
+        fitting = {pattern for pattern in (*recipe.nodes, *dict(recipe.layers)) if any(
+            matches(node, (pattern,)) for node in others
+        )}  # fmt: skip
+        return model, replace(
+            recipe,
+            blocks="",
+            nodes=tuple(one for one in recipe.nodes if one in fitting),
+            keep=(*recipe.keep, *(literal(node.name or "") for node in done)),
+            layers=tuple((pattern, one) for pattern, one in recipe.layers if pattern in fitting and not one.blocks),
         )
-        return model
 
     def _point(self, group: Group) -> Point:
         grid = GRIDS[group.scaling.type]
@@ -133,15 +158,21 @@ class Quantizer:
             one, activation = known.get(product.node.name), readers.get(product.node)
             rounded = None if one is None else self.facts.rounded[key_of(one)]
             weight = FLOAT_BITS if rounded is None else rounded.stored_bits / rounded.codes.size
+            own = recipe_of_node(product.node, recipe)
+            if own.blocks and product.node in taken:
+                return bits_in_blocks(product, own.scaled_type), own.scaled_type.bits
             return weight, FLOAT_BITS if activation is None else GRIDS[activation.type].bits
 
-        sites = sites_of(self.floats, recipe)
+        sites, taken = sites_of(self.floats, recipe), set(chosen(self.floats, recipe))
         known = {one.node.name: one for one in sites.products}
         readers = {node: group.scaling for group in sites.groups for uses in group.readers.values() for node, _ in uses}
         return size_of(self.floats, bits)
 
-    def formats_of(self, recipe: Recipe) -> Callable[[Product], tuple[str, str]]:
-        """Return what gives the formats of the weights and activations of a product by a recipe."""
+    def formats_of(self, recipe: Recipe) -> Callable[[Product], tuple[str, str, str]]:
+        """Return what gives the formats of the weights and activations of a product by a recipe, and that of its sums.
+
+        The latter is "" where the product sums in what its operator does.
+        """
         sites = sites_of(self.floats, recipe)
         weights = {one.node.name: one.scaling.type for one in sites.products if one.scaling is not None}
         activations = {
@@ -150,7 +181,17 @@ class Quantizer:
             for uses in group.readers.values()
             for node, _ in uses
         }
-        return lambda one: (weights.get(one.node.name, "float32"), activations.get(one.node.name, "float32"))
+        own = {node.name: recipe_of_node(node, recipe) for node in chosen(self.floats, recipe)}
+
+        def formats(product: Product) -> tuple[str, str, str]:
+            name = product.node.name
+            one = own.get(name)
+            if one is not None and one.blocks:
+                return one.scaled_type.element, one.scaled_type.element, one.accumulators
+            both = weights.get(name, "float32"), activations.get(name, "float32")
+            return (*both, "" if one is None or both == ("float32", "float32") else one.accumulators)
+
+        return formats
 
     def metric_of(self, model: ir.Model) -> float:
         """Return what a model is worth on the data; raise RecipeError without labels and without a metric."""

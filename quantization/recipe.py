@@ -25,6 +25,8 @@ from graft.runtime.arguments import Kind, instance, takes
 from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
+Files = tuple[Path, ...]
+"""Files of recipes, of which each names the following one."""
 CHOICES: Mapping[str, Sequence[str]] = {
     "type": tuple(GRIDS),
     "granularity": ("tensor", "channel", "group"),
@@ -73,7 +75,7 @@ class Recipe:
     out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are
     theirs; the last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert`
     names them (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks,
-    which ONNX has no form for, and weights and activations are None.
+    which ONNX has no form for, and weights and activations are None; ``layers`` may have others.
     """
 
     name: str = "custom"
@@ -136,6 +138,9 @@ def _of_layer(recipe: Recipe) -> object:
     """Return what a file says of a layer: the name of its recipe, or what it has."""
     if recipe == (FLOATS if recipe.name == FLOATS.name else NAMED.get(recipe.name)):
         return recipe.name
+    if recipe.blocks:
+        alone = recipe.name if recipe == Recipe(recipe.name, None, blocks=recipe.name) else None
+        return alone or {name: getattr(recipe, name) for name in ("name", "blocks", "accumulators")}
     return {name: getattr(recipe, name) for name in ("name", *_OF_LAYER)}
 
 
@@ -176,12 +181,17 @@ RECIPES = Kind("a list of recipes", lambda value: isinstance(value, list | tuple
 def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Recipe:
     """Return a recipe by its name, from a TOML file, or from a mapping as such a file has it.
 
-    A file or mapping whose ``base`` names a recipe changes that one. Raises RecipeError for what is no recipe.
+    A file or mapping whose ``base`` names a recipe changes that one. Raises RecipeError for what is no recipe, and for
+    files that are of themselves.
     """
+    return _recipe_of(given, ())
+
+
+def _recipe_of(given: Any, files: Files) -> Recipe:
     if isinstance(given, Recipe):
         return checked(given)
     if isinstance(given, Mapping):
-        return changed(given)
+        return changed(given, files)
     if str(given) in NAMED:
         return NAMED[str(given)]
     path = Path(given)
@@ -191,11 +201,14 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Rec
     if path.suffix != ".toml":
         near = _near(str(given), [*NAMED, *SCALED_TYPES])
         raise RecipeError(f"no recipe is called '{given}'; {near}, or give a .toml file")
+    if path.resolve() in files:
+        chain = " -> ".join(one.name for one in (*files[files.index(path.resolve()) :], path))
+        raise RecipeError(f"recipe '{path}' is made of itself: {chain}; name another base or layer", path=str(path))
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecipeError(f"recipe '{path}' cannot be read: {error}", path=str(path)) from error
-    return changed({"name": path.stem, **content})
+    return changed({"name": path.stem, **content}, (*files, path.resolve()))
 
 
 def in_blocks(type: str, accumulators: str = "") -> Recipe:
@@ -203,15 +216,18 @@ def in_blocks(type: str, accumulators: str = "") -> Recipe:
     return checked(Recipe(type, None, blocks=type, accumulators=accumulators))
 
 
-def changed(content: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed."""
+def changed(content: Mapping[str, Any], files: Files = ()) -> Recipe:
+    """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed.
+
+    ``files`` are those that it is read for.
+    """
     rest = dict(content)
     base = rest.pop("base", None)
-    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else recipe_of(base)
-    return checked(_updated(start, rest, "recipe"))
+    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else _recipe_of(base, files)
+    return checked(_updated(start, rest, "recipe", files))
 
 
-def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
+def _updated(record: Record, content: Mapping[str, Any], where: str, files: Files = ()) -> Record:
     """Return a record with fields set from a mapping; a table in it changes the record that stands there."""
     kinds = typing.get_type_hints(type(record))
     new: dict[str, Any] = {}
@@ -219,7 +235,9 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
         if name not in kinds:
             raise RecipeError(f"{where} has no field '{name}'; {_near(name, kinds)}", field=name)
         if name == "layers" and isinstance(value, Mapping):
-            own = tuple((pattern, FLOATS if one == FLOATS.name else recipe_of(one)) for pattern, one in value.items())
+            own = tuple(
+                (pattern, FLOATS if one == FLOATS.name else _recipe_of(one, files)) for pattern, one in value.items()
+            )
             value = (*getattr(record, name), *own)
         elif name == "blocks" and isinstance(value, Mapping):
             value = _blocks_of(getattr(record, name), value, where)
@@ -264,8 +282,6 @@ def checked(recipe: Recipe) -> Recipe:
     for pattern, one in recipe.layers:
         if one.layers:
             raise RecipeError(f"recipe: the layers '{pattern}' have layers of their own", field="layers")
-        if one.blocks:
-            raise RecipeError(f"recipe: the layers '{pattern}' have blocks, which are of all products", field="layers")
         checked(one)
     if recipe.blocks:
         _check_blocks(recipe)
@@ -291,10 +307,10 @@ def _check_blocks(recipe: Recipe) -> None:
         blocks = scaled_name(recipe.scaled_type)
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
-    used = {
-        name: getattr(recipe, name)
-        for name in ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks", "accumulators")
-    }
+    names = ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks", "accumulators", "layers")
+    # Layers of other recipes have a use for what these have, but for weights and activations of their own.
+    own = (one.name for one in fields(recipe) if one.name not in _TABLES) if recipe.layers else names
+    used = {name: getattr(recipe, name) for name in own}
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
             raise RecipeError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graft.core.graph.view import constant_tensor
+from graft.datatypes.scaled.scaled_type import ScaledType
 from graft.quantization.sites import Product, X, product_of
 
 FLOAT_BITS = 32.0
@@ -23,6 +24,13 @@ class Size:
     weight_bits: float
     activation_bits: float
     weight_bytes: int
+
+
+def bits_in_blocks(product: Product, type: ScaledType) -> float:
+    """Return the bits of a weight in blocks along the summed axis, of which the last may be short, scales counted."""
+    terms = (product.weights.shape or ())[product.terms]
+    assert isinstance(terms, int) and type.block, product.node.name
+    return type.element_format.bits + type.scale_format.bits * -(-terms // type.block) / terms
 
 
 def size_of(model: ir.Model, bits: Callable[[Product], tuple[float, float]]) -> Size:

@@ -2,14 +2,13 @@
 
 The products of a block's elements are summed in the narrowest float in which that is exact, so schedules may split and
 fuse these sums as they like: float32 for E2M1, E2M3, E3M2 and MXINT8 in blocks of 32, float64 for E4M3. Blocks are
-then scaled and added one after the other, in an expression that nothing regroups. A right side of three dimensions is a
-matrix for each place of the left side's last axis but one: groups of a convolution.
+then scaled and added in a custom datatype, whose sums nothing regroups: one after the other. A right side of three
+dimensions is a matrix for each place of the left side's last axis but one: groups of a convolution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
@@ -23,7 +22,7 @@ from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
 from graft.datatypes.scaled.operators import DEFAULT, DOMAIN, infer_float32, schema_of, tensor_scale
-from graft.datatypes.scaled.products import FLOAT32, bits_of_sum, sums_format
+from graft.datatypes.scaled.products import FLOAT32, bits_of_sum, sums_format, sums_type
 from graft.datatypes.scaled.scaled_type import ScaledType
 from graft.errors import GraftError
 
@@ -86,35 +85,35 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
         _decoded(lowering, right, formats[1], kind, (*groups, blocks * block, columns), depth, along),
     ]
     scales = [_scales(lowering, 1, types[0]), _scales(lowering, 3, types[1])]
-    sums = lowering.temporary(kind, (blocks, *b.extents(target)))
-    sums_in = sums_format(lowering.node.attribute("accumulate", FLOAT32))
+    sums = lowering.temporary(kind, (*rows, blocks, columns))
+    total = lowering.temporary(sums_type(lowering.node.attribute("accumulate", FLOAT32)), b.extents(target))
 
-    def group(i: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        return i[len(i) - 1 - along : -1]
+    def group(rows: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        return rows[len(rows) - along :]
 
     def product(i: tuple[Expression, ...], k: tuple[Expression, ...]) -> Expression:
-        place = b.add(b.multiply(i[0], block), k[0])
-        return b.multiply(
-            b.load(decoded[0].buffer, *i[1:-1], place), b.load(decoded[1].buffer, *group(i), place, i[-1])
-        )
+        *leading, number, column = i
+        place = b.add(b.multiply(number, block), k[0])
+        right = b.load(decoded[1].buffer, *group(i[:-2]), place, column)
+        return b.multiply(b.load(decoded[0].buffer, *leading, place), right)
 
-    def total(i: tuple[Expression, ...]) -> Expression:
-        parts = []
-        for number in map(b.index, range(blocks)):
-            factor = Value(b.load(scales[0].buffer, *i[:-1], number)) * Value(
-                b.load(scales[1].buffer, *group(i), number, i[-1])
-            )
-            part = Value(b.load(sums, number, *i)).cast("float64") * factor
-            parts.append(sums_in.convert(part))
-        found = reduce(sums_in.add, parts)
-        found = found if sums_in.carrier == "float32" else found.cast("float32")
+    def part(i: tuple[Expression, ...], k: tuple[Expression, ...]) -> Expression:
+        factor = Value(b.load(scales[0].buffer, *i[:-1], k[0])) * Value(
+            b.load(scales[1].buffer, *group(i[:-1]), k[0], i[-1])
+        )
+        scaled = Value(b.load(sums, *i[:-1], k[0], i[-1])).cast("float64") * factor
+        return b.cast(scaled.expression, total.dtype)
+
+    def result(i: tuple[Expression, ...]) -> Expression:
+        found = Value(b.cast(b.load(total, *i), "float32"))
         if any(type.tensor_scale for type in types):
             whole = [tensor_scale(lowering, 4 + number)(found.cast("float64")) for number in range(2)]
             # A plain product might be fused with what is added behind it; one that adds nothing is rounded here.
             found = found.times_plus((whole[0] * whole[1]).cast("float32"), -0.0)
         return found.expression
 
-    return (*decoded, *scales, b.contract(sums, (block,), product), b.compute(target, total))
+    added = b.reduce(total, "add", (blocks,), part)
+    return (*decoded, *scales, b.contract(sums, (block,), product), added, b.compute(target, result))
 
 
 def _exact_kind(formats: tuple[Format, Format], block: int) -> str:
@@ -127,10 +126,11 @@ def _decoded(
     """Return the stage of elements as numbers, with zeros behind the last one of an axis."""
 
     def number(i: tuple[Expression, ...]) -> Expression:
-        place = [b.minimum(one, depth - 1) if dimension == axis else one for dimension, one in enumerate(i)]
+        is_whole = shape[axis] == depth
+        place = [b.minimum(one, depth - 1) if n == axis and not is_whole else one for n, one in enumerate(i)]
         known = format.decode(Value(b.load(source, *place))).cast(kind)
         inside = Value(b.less(i[axis], depth))
-        return select(inside, known, known.constant(0.0)).expression
+        return known.expression if is_whole else select(inside, known, known.constant(0.0)).expression
 
     return b.compute(lowering.temporary(kind, shape), number)
 

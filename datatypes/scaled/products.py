@@ -70,12 +70,18 @@ def matmul_scaled(left: ScaledArray, right: ScaledArray, accumulate: str = FLOAT
     return np.asarray(sums[kept])
 
 
-def sums_format(name: str) -> Format:
-    """Return the format that blocks are added in, by its name; raise DatatypeError for what is none."""
+def sums_type(name: str) -> str:
+    """Return the custom type that blocks are added in, by its name; raise DatatypeError for what is none."""
     policy = accumulator_named(name)
     if policy in (EACH, QUIRE):
         raise DatatypeError(f"sums of blocks are of a type, such as float16 or posit32, not '{policy}'")
-    found = DATATYPES.format(ORDERED.get(policy, policy))
+    return ORDERED.get(policy, policy)
+
+
+def sums_format(name: str) -> Format:
+    """Return the format of `sums_type`; raise DatatypeError for what is none, or has whole numbers alone."""
+    policy = sums_type(name)
+    found = DATATYPES.format(policy)
     if found is None:
         raise DatatypeError(f"{policy} has only lowerings; sums of blocks are of a format", datatype=policy)
     if has_only_integers(found):

@@ -27,11 +27,38 @@ TABLE = CostTable(
 
 
 def test_energy_is_summed_over_products_and_a_unit_of_each_kind_is_counted_once() -> None:
-    formats = lambda product: ("int8", "int8") if product.node.name == "c" else ("int4", "float32")  # noqa: E731
+    formats = lambda product: ("int8", "int8", "") if product.node.name == "c" else ("int4", "float32", "")  # noqa: E731
     found = cost_of(in_floats(NET), formats, 100, TABLE)
     assert found.energy_uj == pytest.approx((CONV * 2.5 + MATRIX * 6.0 + 800 * 0.25) / 1e6)
     assert found.area_um2 == 10 + 1 + 30 + 7
-    assert cost_of(in_floats(NET), lambda _: ("int8", "int8"), 0, TABLE).area_um2 == 11
+    assert cost_of(in_floats(NET), lambda _: ("int8", "int8", ""), 0, TABLE).area_um2 == 11
+
+
+@pytest.mark.parametrize(
+    ("sums", "energy", "area"), [("", 2.5, 11.0), ("int16", 2.2, 12.0), ("int24", 2.5, 11.0), ("float16", 3.0, 17.0)]
+)
+def test_sums_of_a_type_are_added_by_the_cheapest_adder_that_holds_it(sums: str, energy: float, area: float) -> None:
+    table = CostTable("t", "", TABLE.multiply, {**TABLE.add, "int16": (0.2, 2.0)})
+    found = cost_of(in_floats(NET), lambda _: ("int8", "int8", sums), 0, table)
+    assert found.energy_uj == pytest.approx((CONV + MATRIX) * energy / 1e6)
+    assert found.area_um2 == area
+    with pytest.raises(GraftError) as caught:
+        cost_of(in_floats(NET), lambda _: ("int8", "int8", "posit16"), 0, table)
+    has = "it has int32, float32, int16: add one to the table"
+    assert caught.value.message == f"table of costs 't' has no adder for posit16; {has}"
+
+
+def test_the_sweep_counts_the_accumulators_of_recipes_and_of_layers() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    own = CostTable("t", "", TABLE.multiply, {**TABLE.add, "int16": (0.25, 2.0), "float16": (0.75, 3.0)})
+    sums = {"base": "int8-channel", "accumulators": "int16", "name": "sums"}
+    layers = {"base": "int8-channel", "layers": {"fc": {"blocks": "mxfp4", "accumulators": "float16"}}, "name": "l"}
+    recipes = [sums, {"base": "mxfp4", "accumulators": "float16", "name": "blocks"}, layers]
+    found = {row.name: row for row in graft.sweep(NET, [], {"x": x}, recipes=recipes, costs=own).rows}
+    assert found["sums"].energy_uj == pytest.approx((CONV + MATRIX) * 2.25 / 1e6)
+    assert found["blocks"].energy_uj == pytest.approx((CONV + MATRIX) * 5.75 / 1e6)
+    assert found["l"].energy_uj == pytest.approx((CONV * 2.5 + MATRIX * 5.75) / 1e6)
+    assert found["l"].weight_bits < found["sums"].weight_bits
 
 
 @pytest.mark.parametrize(
@@ -104,4 +131,4 @@ def test_a_format_without_a_unit_is_refused_by_name() -> None:
         "to the table"
     )
     with pytest.raises(GraftError, match="adds neither float32 nor float16; add one to the table"):
-        cost_of(in_floats(NET), lambda _: ("float16", "float16"), 0, CostTable("t", "", {"float16": (1.0, None)}))
+        cost_of(in_floats(NET), lambda _: ("float16", "float16", ""), 0, CostTable("t", "", {"float16": (1.0, None)}))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import graft
+from graft.datatypes.scaled.operators import DOMAIN
 from graft.errors import AccuracyError, RecipeError
 from graft.quantization import assign, compare, quantize, recipe_of
-from graft.quantization.assignment import Sensitivity, bits_of, path_of, single_steps
+from graft.quantization.assignment import Sensitivity, Worth, bits_of, path_of, rank_of, single_steps, standard_error
 from graft.quantization.preparation import in_floats
 from tests.quantization.networks import convolutions, images, run, snr
 
@@ -79,6 +80,30 @@ def test_a_layer_may_stay_in_floats():
     assert found.bits > 4
 
 
+def test_the_signal_decides_between_models_that_chance_may_part():
+    chance = standard_error(0.94, 200)
+    assert chance == pytest.approx(0.0168, abs=1e-4)
+    luckier, nearer, worse = Worth(0.945, 19.0), Worth(0.935, 23.7), Worth(0.9, 40.0)
+    assert sorted([nearer, worse, luckier], key=lambda one: rank_of(one, 0.94, chance)) == [worse, luckier, nearer]
+    assert rank_of(luckier, 0.94, 0.0) > rank_of(nearer, 0.94, 0.0)  # a user's metric is taken at its word
+    assert rank_of(nearer, None, 0.0) == (0.935, 23.7)
+
+
+def test_layers_may_be_in_blocks(tmp_path):
+    names = ["mxfp8e4m3", "mxfp4", "int4-weights"]
+    found = assign(convolutions(), names, {"x": X}, bits=8)
+    assert found.bits <= 8
+    assert recipe_of("mxfp8e4m3") in dict(found.recipe.layers).values()
+    (tmp_path / "mixed.toml").write_text(found.recipe.to_toml())
+    again = quantize(convolutions(), recipe_of(tmp_path / "mixed.toml"), {"x": X})
+    np.testing.assert_array_equal(graft.compile(again)(X), graft.compile(found.model)(X))
+    assert any(node.domain == DOMAIN for node in again.graph)
+    whole = assign(convolutions(), names[:1], {"x": X}, bits=40)
+    taken = {name for name, one in whole.recipe.layers if one == recipe_of("mxfp8e4m3")}
+    assert taken == {row.layer for row in whole.sensitivity}
+    assert snr(graft.compile(whole.model)(X), Y) > 20
+
+
 def test_the_best_comes_with_the_error_of_a_bound_that_cannot_be_met():
     with pytest.raises(AccuracyError, match="name recipes of more bits") as caught:
         assign(convolutions(), RECIPES[1:], {"x": X}, within=1e-9, metric=closeness)
@@ -98,7 +123,7 @@ def test_the_best_comes_with_the_error_of_a_bound_that_cannot_be_met():
         ({"within": 0.1}, "a bound on the metric needs labels in the data, or a metric"),
         ({"bits": 4, "data": None}, "the sensitivity of layers is measured on data; give some"),
         ({"bits": 4, "recipes": ["float32"]}, "there is no recipe to choose; give at least one beside 'float32'"),
-        ({"bits": 4, "recipes": ["mxfp4"]}, "recipe 'mxfp4' is of all products of a model; choose among others"),
+        ({"bits": 4, "recipes": ["mxfp4"]}, "at most 4 bits a weight are wanted; all recipes take 5.87 or more"),
     ],
 )
 def test_what_cannot_be_searched_is_said(options, message):

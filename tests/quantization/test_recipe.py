@@ -126,7 +126,10 @@ def test_float32_stands_for_what_is_not_quantised():
             {"blocks": "mxfp5"},
             "recipe: blocks are of a scaled type: no scaled type is called 'mxfp5'; did you mean 'mxfp4'",
         ),
-        ({"layers": {"a": "mxfp4"}}, "recipe: the layers 'a' have blocks, which are of all products"),
+        (
+            {"base": "mxfp4", "layers": {"a": "int8"}, "activations": {"type": "int8"}},
+            "recipe: products in blocks have no use for activations; leave it out beside blocks of mxfp4",
+        ),
         ("mxfp4-wieghts", "no recipe is called 'mxfp4-wieghts'; did you mean 'mxfp4-weights', or give a .toml file"),
         (Recipe(weights=Scaling(rounding="up")), None),
     ],
@@ -157,3 +160,20 @@ def test_a_file_that_is_no_recipe_is_named(tmp_path):
 def test_recipes_of_weights_alone_need_no_data():
     needs = {name: recipe.needs_data for name, recipe in NAMED.items()}
     assert [name for name, needed in needs.items() if not needed] == ["int8-weights"]
+
+
+def test_layers_in_blocks_are_kept_by_a_file(tmp_path):
+    layers = {"a": "mxfp4-even", "b": {"blocks": {"element": "mxint8", "block": 16}, "accumulators": "float16"}}
+    for base in ("int8-channel", "mxfp6e2m3"):
+        recipe = recipe_of({"base": base, "layers": {**layers, "c": "int4-weights"}})
+        (tmp_path / "one.toml").write_text(recipe.to_toml())
+        assert replace(recipe_of(tmp_path / "one.toml"), name=recipe.name) == recipe
+
+
+def test_a_file_that_is_made_of_itself_is_refused(tmp_path):
+    (tmp_path / "one.toml").write_text(f'base = "{tmp_path}/two.toml"')
+    (tmp_path / "two.toml").write_text(f'[layers]\na = "{tmp_path}/one.toml"')
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(tmp_path / "two.toml")
+    chain = "two.toml -> one.toml -> two.toml"
+    assert str(caught.value) == f"recipe '{tmp_path}/two.toml' is made of itself: {chain}; name another base or layer"

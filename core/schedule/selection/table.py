@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from graft.core.schedule.selection import by_image
 from graft.core.schedule.strategies.attention import fused_attention
-from graft.core.schedule.strategies.contractions import blocked_product, narrow_weights, varying_product
+from graft.core.schedule.strategies.contractions import (
+    block_scaled,
+    blocked_product,
+    narrow_weights,
+    varying_product,
+)
 from graft.core.schedule.strategies.convolutions import (
     depthwise,
     direct_convolution,
@@ -53,6 +58,7 @@ NUMBERS = StrategyTable(
         register_tiles.STRATEGY,
         direct_convolution.STRATEGY,
         # everything else
+        block_scaled.STRATEGY,
         narrow_weights.STRATEGY,
         blocked_product.STRATEGY,
         fused_elementwise.STRATEGY,
@@ -69,6 +75,7 @@ TABLE = StrategyTable(
         # extents that are known only when a kernel runs
         _CONVOLUTIONS_BY_IMAGE,
         _BYTES_BY_IMAGE,
+        block_scaled.VARYING,
         narrow_weights.VARYING,
         varying_product.STRATEGY,
         _OTHERS_BY_IMAGE,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 import graft
+from graft.core.operators.definition import build as b
+from graft.core.schedule.strategies.contractions.block_scaled_loops import Loops
+from graft.core.tensor_ir.ir import Allocate, Statement
+from graft.core.tensor_ir.visit import walk_statements
 from graft.datatypes.scaled.blocks import ScaledArray, encode_scaled
 from graft.datatypes.scaled.operators import DOMAIN
 from graft.datatypes.scaled.products import matmul_scaled
@@ -66,6 +73,42 @@ def test_a_kernel_gives_the_bits_of_numpy(left: str, right: str, shape: tuple[in
     for threads in (1, 2):
         program = graft.compile(model_of(x, y, [shape[0]]), ["llvm"], threads=threads)
         np.testing.assert_array_equal(program.run({"elements": x.elements, "scales": x.scales})["y"], expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 24), (2, 96, 1), (7, 40, 13), (130, 64, 200)])
+@pytest.mark.parametrize("pair", [("mxfp4", "mxfp6e3m2"), ("mxfp8e4m3", "nvfp4")], ids="-".join)
+@pytest.mark.parametrize("rows", ["fixed", "open"])
+def test_blocks_are_scaled_and_added_within_tiles(
+    pair: tuple[str, str], shape: tuple[int, int, int], rows: str
+) -> None:
+    left = SCALED_TYPES[pair[0]] if pair[1] != "nvfp4" else replace(SCALED_TYPES["mxfp8e4m3"], block=16)
+    right = replace(SCALED_TYPES[pair[1]], tensor_scale=False)
+    random = np.random.default_rng(sum(shape))
+    m, k, n = shape
+    x = encode_scaled(random.standard_normal((m, k)).astype(np.float32), left)
+    y = encode_scaled(random.standard_normal((k, n)).astype(np.float32), right, axis=0)
+    for threads in (1, 2):
+        program = graft.compile(model_of(x, y, [m if rows == "fixed" else "rows"]), ["llvm"], threads=threads)
+        found = program.run({"elements": x.elements, "scales": x.scales})["y"]
+        np.testing.assert_array_equal(found, matmul_scaled(x, y))
+    (call,) = program.description.procedures[0].calls
+    assert call.schedule["strategy"] == ("block_scaled" if rows == "fixed" else "varying_block_scaled")
+
+
+def test_neither_widened_factors_nor_sums_of_blocks_are_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[Statement] = []
+    body = Loops.body
+
+    def kept(loops: Loops) -> Statement:
+        bodies.append(body(loops))
+        return bodies[-1]
+
+    monkeypatch.setattr(Loops, "body", kept)
+    x, y = operands("mxfp4", "mxfp4", (8, 512, 256))
+    graft.compile(model_of(x, y, [8]), ["llvm"])
+    memory = [one.buffer for one in walk_statements(bodies[0]) if isinstance(one, Allocate)]
+    assert memory and max(prod(b.dims(buffer)) for buffer in memory) == 8 * 512  # the rows of the left factor
+    assert 8 * 8 * 512 < 512 * 256
 
 
 def test_leading_extents_may_be_several_and_may_vary() -> None:

@@ -45,7 +45,9 @@ def test_the_same_of_a_custom_datatype_stays(text: str, operator: str) -> None:
 
 
 def test_a_reduction_over_no_axis_goes_but_that_of_magnitudes_stays() -> None:
-    text = "g (float[4] x) => (float[4] y) <int64[0] w = {{}}> {{ c = {} <noop_with_empty_axes = 1> (x, w) y = Neg (c) }}"
+    text = (
+        "g (float[4] x) => (float[4] y) <int64[0] w = {{}}> {{ c = {} <noop_with_empty_axes = 1> (x, w) y = Neg (c) }}"
+    )
     assert left(model_of(text.format("ReduceSum"))) == ["Neg"]
     assert left(model_of(text.format("ReduceL1"))) == ["ReduceL1", "Neg"]
 

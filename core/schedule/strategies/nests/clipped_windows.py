@@ -171,4 +171,4 @@ def _is_axis(number: int, simplifier: Simplifier) -> bool:
     return isinstance(simplifier.atom(number), Variable)
 
 
-STRATEGY = Strategy("clipped_windows", frozenset({Trait.POOLING, Trait.CONVOLUTION}), of_kernel(schedule_pooling), varies=None)
+STRATEGY = Strategy("clipped_windows", frozenset({Trait.POOLING}), of_kernel(schedule_pooling), varies=None)

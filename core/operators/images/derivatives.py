@@ -169,8 +169,9 @@ def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geome
     """Return the gradient of depthwise weights: each channel's windows slide over it, and batches are summed."""
     channels = f.extents(weights)[0]
     rows = f("Reshape", image, f.concatenated(f.ints(1, -1), f("Shape", image, start=2), axis=0))
-    given = {"strides": list(w.dilations), "dilations": list(w.strides), "pads": [*w.begins, *w.ends]}
-    found = f.convolved(rows, _single_channel(f, windows), group=batch * channels, **given)
+    strides, dilations, pads = list(w.dilations), list(w.strides), [*w.begins, *w.ends]
+    kernels, group = _single_channel(f, windows), batch * channels
+    found = f.convolved(rows, kernels, strides=strides, dilations=dilations, pads=pads, group=group)
     found = _cropped(f, found, f.ints(*w.kernel), len(w.kernel))
     each = f.reshaped(found, batch, channels, 1, *w.kernel)
     return f.typed(f("ReduceSum", each, f.ints(0), keepdims=0), weights)

@@ -37,7 +37,7 @@ def _rms_norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 def _correlated(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(x, weights.shape[2:], axis=(2, 3))
-    return np.einsum("nchwij,mcij->nmhw", windows, weights)
+    return np.asarray(np.einsum("nchwij,mcij->nmhw", windows, weights))
 
 
 def _attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ class CudaBackend(TensorIrBackend):
     by_default: ClassVar[bool] = False
     device: ClassVar[str] = "cuda"
     precisions: ClassVar[Collection[Precision]] = PRECISIONS
-    fusion: ClassVar[FusionLimits] = FusionLimits(attention=("float32", "float64", "float16", "bfloat16"))
+    fusion: ClassVar[FusionLimits] = FusionLimits(attention=("float32", "float64", "float16", "bfloat16"), rows=())
 
     def available(self) -> str | None:
         """Return None if llvmlite has a code generator for PTX."""

@@ -250,7 +250,7 @@ class Pad(OnnxPad):
 
     op_domain = ""
 
-    def _run(self, data, pads, constant_value=None, axes=None, mode=None):  # type: ignore[no-untyped-def,override]
+    def _run(self, data, pads, constant_value=None, axes=None, mode=None):  # type: ignore[no-untyped-def]
         (padded,) = super()._run(data, np.maximum(pads, 0), constant_value, axes, mode)
         axes = range(data.ndim) if axes is None else [int(axis) for axis in axes]
         kept = [slice(None)] * data.ndim

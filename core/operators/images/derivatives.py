@@ -20,6 +20,8 @@ FINITE = "graft.finite-weights"
 """The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
 MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
+LONG_ROW = 16
+"""Elements of a row of windows from which on sums along it are faster than products of matrices for each place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,14 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
     Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets.
-    Where there are many places all are one convolution, of batches as channels and channels as batch.
+    Where there are many places all are one convolution, of batches as channels and channels as batch, and where each
+    channel has its own window, rows are long and the batch is known, a depthwise one.
     """
     rank = len(w.kernel)
+    (batch, *_, length), is_depthwise = f.shape(windows), f.extents(weights)[:2] == [group, 1] and group > 1
+    is_long = isinstance(length, int) and length >= LONG_ROW and set(w.strides) == {1}
+    if is_depthwise and is_long and isinstance(batch, int):
+        return _of_own_weights(f, image, windows, weights, w, batch)
     if math.prod(w.kernel) > MOST_PLACES:
         return _of_many_weights(f, image, windows, weights, w, group)
     rows, columns = f.extents(weights)[:2]
@@ -156,6 +163,18 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
         product = f("MatMul", left, f.swapped(f.reshaped(met, group, columns, -1)))
         products.append(f.unsqueezed(product, -1))
     return f.reshaped_like(f.concatenated(*products, axis=-1), weights)
+
+
+def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:
+    """Return the gradient of depthwise weights: each channel's windows slide over it, and batches are summed."""
+    channels = f.extents(weights)[0]
+    rows = f("Reshape", image, f.concatenated(f.ints(1, -1), f("Shape", image, start=2), axis=0))
+    strides, dilations, pads = list(w.dilations), list(w.strides), [*w.begins, *w.ends]
+    kernels, group = _single_channel(f, windows), batch * channels
+    found = f.convolved(rows, kernels, strides=strides, dilations=dilations, pads=pads, group=group)
+    found = _cropped(f, found, f.ints(*w.kernel), len(w.kernel))
+    each = f.reshaped(found, batch, channels, 1, *w.kernel)
+    return f.typed(f("ReduceSum", each, f.ints(0), keepdims=0), weights)
 
 
 def _of_many_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:

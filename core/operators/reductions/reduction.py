@@ -352,10 +352,11 @@ _add = functools.partial(
     define, traits=REDUCTION, cost=per_input(1), accepts=_accept_axes, varies=anything, shapes=shapes.reduced,
     attributes=(check.axes(1),), stated=Stated(shapes.reduced_extents),
 )  # fmt: skip
-_choose = functools.partial(_add, traits=REDUCTION | {Trait.SELECTING})
-_add("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add), vjp=derivative.total)
-_add("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"), vjp=derivative.mean)
-_add(
+_fold = functools.partial(_add, identity=lambda facts: facts.keeps_shape)  # each row is one element
+_choose = functools.partial(_fold, traits=REDUCTION | {Trait.SELECTING})
+_fold("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add), vjp=derivative.total)
+_fold("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"), vjp=derivative.mean)
+_fold(
     "ReduceProd", lower=_lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply), vjp=derivative.product
 )
 _choose(

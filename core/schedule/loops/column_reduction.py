@@ -36,12 +36,16 @@ def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Mach
     return axis.extent >= 2 * ROWS * lanes and size > CACHED_SHARE * machine.working_set(2)
 
 
+def column_blocks(stage: FlatStage, axis: LoopAxis, machine: Machine) -> int:
+    """Return the number of blocks whose totals fill their share of the first-level cache at the most."""
+    return -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * machine.working_set(1)))
+
+
 def reduce_columns(
     stage: FlatStage, outer: Sequence[LoopAxis], axis: LoopAxis, lanes: int, machine: Machine, parallel: bool
 ) -> ir.Statement:
     """Reduce blocks of columns along ``axis``; ``parallel`` shares the blocks among threads."""
-    blocks = -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * machine.working_set(1)))
-    length = -(-axis.extent // (blocks * lanes)) * lanes
+    length = -(-axis.extent // (column_blocks(stage, axis, machine) * lanes)) * lanes
     whole, rest = divmod(axis.extent, length)
     block = ir.Variable(f"{axis.variable.name}_block")
     body = _reduce_block(stage, axis, combine("mul", block, length), length, lanes, machine)

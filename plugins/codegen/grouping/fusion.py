@@ -25,6 +25,7 @@ from graft.core.operators.extent_check import checked_values
 from graft.plugins.codegen.grouping.attention_fusion import find_attention
 from graft.plugins.codegen.grouping.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.grouping.dequantize_fusion import computed_before, follows_integers, is_widening
+from graft.plugins.codegen.grouping.reduction_fusion import find_rows, with_producers
 from graft.plugins.codegen.grouping.region_layout import Layouts, transposes_around
 from graft.plugins.codegen.grouping.slice_views import slices_in_memory
 
@@ -46,6 +47,8 @@ class FusionLimits:
     """Nodes up to which the end of a diamond is looked for."""
     attention: tuple[str, ...] = ("float32", "float64")
     """Types of tensors whose attention is one kernel."""
+    rows: tuple[str, ...] = ("float32", "float64")
+    """Types of tensors whose reductions share kernels with what is computed for them, and from them."""
 
 
 @dataclass(slots=True)
@@ -183,17 +186,29 @@ def fuse(
     uses.turning = {node for node, view in widening.items() if view.permutation is not None}
     anchors = [node for node in others if node.node not in widening]
     for traits in ANCHORS:
+        if Trait.REDUCTION in traits:
+            rows = find_rows(anchors, uses, table, limits.rows, limits.group)
+            groups += [_around_reduction(group, table) for group in rows]
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
                 group = Group([node], trait)
                 if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
+                elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
+                    group.nodes = with_producers(group.nodes, uses, table, limits.group)
+                    group.lead = len(group.nodes) - 1
                 groups.append(_grown(group, uses, table))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
     return _in_order(groups, uses, table, layouts, copied="views" in without)
+
+
+def _around_reduction(nodes: list[NodeView], table: OperatorTable) -> Group:
+    """The group of nodes of rows; its anchor is the first that reduces."""
+    reduces = (table.has(node, Trait.REDUCTION) or table.has(node, Trait.ROW_WISE) for node in nodes)
+    return Group(nodes, Trait.ROW_WISE, lead=list(reduces).index(True))
 
 
 def _placed(

@@ -24,6 +24,8 @@ CASES = [
     ("g (uint32[4] x) => (uint32[4] y) { c = Cast <to = 12> (x) y = BitwiseNot (c) }", "Cast"),
     ("g (int32[4] x) => (int32[4] y) <int32 w = {0}> { c = Add (x, w) y = Neg (c) }", "Add"),
     ("g (float[4] x) => (float[4] y) <float w = {1}> { c = Mul (x, w) y = Neg (c) }", "Mul"),
+    ("g (float[4,1] x) => (float[4,1] y) <int64[1] w = {1}> { c = ReduceSum (x, w) y = Neg (c) }", "ReduceSum"),
+    ("g (float[4,1] x) => (float[4,1] y) <int64[1] w = {1}> { c = ReduceMax (x, w) y = Neg (c) }", "ReduceMax"),
     ("g (float[4] x) => (float[4] y) <int64[2] w = {0, 0}> { c = Pad (x, w) y = Neg (c) }", "Pad"),
 ]
 
@@ -40,6 +42,14 @@ def test_the_same_of_a_custom_datatype_stays(text: str, operator: str) -> None:
     for node in model.graph:
         node.domain = CUSTOM_DOMAIN
     assert operator in left(model)
+
+
+def test_a_reduction_over_no_axis_goes_but_that_of_magnitudes_stays() -> None:
+    text = (
+        "g (float[4] x) => (float[4] y) <int64[0] w = {{}}> {{ c = {} <noop_with_empty_axes = 1> (x, w) y = Neg (c) }}"
+    )
+    assert left(model_of(text.format("ReduceSum"))) == ["Neg"]
+    assert left(model_of(text.format("ReduceL1"))) == ["ReduceL1", "Neg"]
 
 
 def test_a_view_that_keeps_its_shape_goes_whatever_its_elements_are() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
+import graft
 from tests.core.differentiation.differences import of_text
 from tests.core.operators.elementwise.test_derivatives import gradient
 
@@ -16,10 +18,22 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("pads = [5, 5, 5, 5], strides = [2, 3]", [(2, 3, 12, 11), (2, 3, 9, 9), (2,)]),
         ('auto_pad = "SAME_LOWER", strides = [2, 1, 2]', [(1, 2, 5, 4, 3), (3, 2, 2, 2, 2), (3,)]),
         ("strides = [3, 2]", [(2, 2, 8, 7), (3, 2, 2, 2), (3,)]),
+        ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
     ],
 )
 def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]) -> None:
     assert of_text(f"y = Conv <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
+
+
+def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[2,3,5,WIDTH] x, float[3,1,3,3] w) => (float loss) {
+        y = Conv <group = 3, pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }"""
+    of_rows, of_places = (
+        [node.op_type for node in graft.grad(onnx.parser.parse_model(text.replace("WIDTH", width)), wrt=["w"]).graph]
+        for width in ("16", "15")
+    )
+    assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
+    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 9)
 
 
 @pytest.mark.parametrize(

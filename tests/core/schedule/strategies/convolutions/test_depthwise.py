@@ -123,3 +123,12 @@ def test_a_large_window_is_not_written_out() -> None:
 
 def test_convolutions_of_many_channels_are_left_to_other_schedules() -> None:
     assert schedule(convolution((1, 4, 9, 9), (4, 4, 3, 3))[0], WIDE).strategy == "direct_convolution"
+
+
+def test_rows_that_fill_no_vector_are_left_to_vectors_of_a_window_that_does() -> None:
+    kernel, arrays = convolution((1, 2, 20, 20), (2, 1, 20, 20), pads=[1] * 4, group=2)
+    scheduled = schedule(kernel, WIDE)
+    assert scheduled.strategy == "generic_nest"
+    assert "rows of 3 pixels fill no vector" in str(scheduled.refusals["depthwise_nchw"])
+    (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

@@ -92,13 +92,9 @@ stage y: float32[] at () = reduce add over i < 96, k < 1024 from float32(3.0): x
 """
 
 
-TASK = 16384
-"""The operations that are worth a thread."""
-
-
 def test_a_large_sum_is_split_into_parts():
     (stage,) = parse_stages(SUM)
-    assert print_stages(split(stage, TASK)) == (
+    assert print_stages(split(stage, AVX512.machine)) == (
         "input x: float32[96, 1024]\n"
         "stage y_parts: float32[48] in scratch at (part) = reduce add over i < 2, k < 1024 from float32(0.0): "
         "x[part * 2 + i, k]\n"
@@ -111,7 +107,7 @@ def test_a_large_sum_is_split_into_parts():
 
 def test_a_small_sum_is_not_split():
     (stage,) = parse_stages(SUM.replace("1024", "64"))
-    assert split(stage, TASK) == [stage]
+    assert split(stage, AVX512.machine) == [stage]
 
 
 def test_what_many_places_read_is_kept_instead_of_repeated():
@@ -139,3 +135,24 @@ stage y: float32[{columns}, {rows}] at (i, j) = max(x[j, i] + b[j], float32(0.0)
     assert sum(isinstance(value, Shuffle) for value in values) == 64
     wide = [node for value in values for node in walk_expressions(value) if isinstance(node, Load)]
     assert all(node.type.lanes == 16 for node in wide)
+
+
+COLUMNS = """\
+input x: float32[512, 768]
+stage y: float32[768] at (j) = reduce add over i < 512 from float32(0.0): x[i, j]
+"""
+
+
+def test_a_sum_to_one_block_of_columns_is_split_into_parts_of_rows():
+    parts, whole = split(parse_stages(COLUMNS)[0], AVX512.machine)
+    assert [extent.value for extent in parts.buffer.shape] == [16, 768]
+    assert whole.buffer.name == "y"
+    function = check(
+        kernel_of(COLUMNS, Trait.REDUCTION), [np.random.default_rng(2).random((512, 768), np.float32)], 1e-4
+    )
+    assert "parallel task < 16" in str(function)
+
+
+def test_columns_enough_for_all_threads_are_not_split():
+    (stage,) = parse_stages(COLUMNS.replace("768", "98304"))
+    assert split(stage, AVX512.machine) == [stage]

@@ -13,8 +13,9 @@ from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, Layout, LoopAxis, flatten
 from graft.core.schedule.loops.inline import stage_expressions
+from graft.core.schedule.loops.loop_frames import loops_around
 from graft.core.schedule.loops.nest import nest
-from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, Load, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, Load, Stage, Statement, Variable
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
@@ -68,7 +69,7 @@ def in_blocks(
     for block, count, made in reversed(around):
         filled = (nest(one, layout.simplifier, machine, parallel=False) for one in made)
         inside = allocate([one.target for one in made], Block((*filled, body)))
-        body = For(block, count, "serial", inside)
+        body = loops_around([(block, count)], inside, is_shared=False)
     return body
 
 

@@ -111,7 +111,7 @@ def test_a_padded_row_is_read_by_vectors_where_it_lies_inside(mode: str, target:
     assert re.search(r"= x\[(.* \+ )?ramp\(", print_function(function))
 
 
-TURNED = {
+MIRRORED = {
     "reflect": "max(j - 3, 3 - j)", "edge": "max(min(j - 3, m - 1), 0)", "away": "max(min(m - 1 - j, m - 4), 2)",
     "twice": "min(max(7 - j * 2, j * 2 - 7), m - 1)",
 }  # fmt: skip
@@ -119,9 +119,9 @@ TURNED = {
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.machine.name)
 @pytest.mark.parametrize("length", [3, 4, 5, 12, 40])
-@pytest.mark.parametrize("form", TURNED)
+@pytest.mark.parametrize("form", MIRRORED)
 def test_a_row_of_an_open_extent_is_cut_where_its_index_turns(form: str, length: int, target: Target) -> None:
-    index = TURNED[form] if form != "reflect" else f"min({TURNED[form]}, (m - 1) * 2 - {TURNED[form]})"
+    index = MIRRORED[form] if form != "reflect" else f"min({MIRRORED[form]}, (m - 1) * 2 - {MIRRORED[form]})"
     text = f"input x: float32[n, m]\nstage y: float32[n, k] at (i, j) = x[i, {index}]"
     kernel = kernel_of(text, Trait.INJECTIVE)
     function = schedule(kernel, target).function

@@ -24,10 +24,10 @@ stage weights: float32[m] at (place) = {WEIGHT}
 stage rows: float32[n] at (place) = {WEIGHT}
 stage y: float32[n, 3, m] at (i, c, j) = x[i, c, j] * weights[j] + rows[i]
 """
-TURNED = LINE.replace("weights[j]", "weights[m - 1 - j]")
+BACKWARDS = LINE.replace("weights[j]", "weights[m - 1 - j]")
 
 
-@pytest.mark.parametrize("text", [LINE, TURNED])
+@pytest.mark.parametrize("text", [LINE, BACKWARDS])
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (1, 1), (3, 11), (2, 9)])
 def test_blocks_of_tables_compute_what_the_stages_say(
     monkeypatch: pytest.MonkeyPatch, text: str, n: int, m: int
@@ -44,8 +44,8 @@ def test_blocks_of_tables_compute_what_the_stages_say(
 
 def test_tables_have_a_constant_size_and_are_left_out_where_other_places_are_read() -> None:
     tables = {}
-    for name, text in (("line", LINE), ("turned", TURNED)):
+    for name, text in (("line", LINE), ("backwards", BACKWARDS)):
         body = schedule(kernel_of(text, Trait.ELEMENTWISE), TARGET).function.body
         tables[name] = [one.buffer for one in walk_statements(body) if isinstance(one, Allocate)]
-    assert {one.name for one in tables["line"]} == {"weights", "rows"} and not tables["turned"]
+    assert {one.name for one in tables["line"]} == {"weights", "rows"} and not tables["backwards"]
     assert all(one.shape == (Constant(table_blocks.BLOCK, one.shape[0].type),) for one in tables["line"])

@@ -3,7 +3,7 @@
 Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Products of rows are not
 taken: theirs are counted through all images, so that weights are read once for all of them; nor are convolutions of so
 few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger. The last
-row takes products that nothing else takes, such as those whose columns lie apart.
+row takes products that nothing else takes, such as those over several axes whose columns lie apart.
 """
 
 from __future__ import annotations

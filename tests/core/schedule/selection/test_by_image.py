@@ -143,9 +143,10 @@ def fixed(weights: tuple[int, ...], size: tuple[int, int], pads: int) -> tuple[K
 
 
 APART = """
-input x: float32[n, 9, 6]
-input w: float32[6, 5]
-stage y: float32[n, 5, 9] at (i, k, j) = reduce add over t < 6 from float32(0.0): x[i, j, t] * w[t, k] as contraction()
+input x: float32[n, 9, 3, 2]
+input w: float32[3, 2, 5]
+stage y: float32[n, 5, 9] at (i, k, j) =
+  reduce add over t < 3, u < 2 from float32(0.0): x[i, j, t, u] * w[t, u, k] as contraction()
 """
 
 
@@ -153,7 +154,7 @@ stage y: float32[n, 5, 9] at (i, k, j) = reduce add over t < 6 from float32(0.0)
 def test_a_product_whose_columns_lie_apart_is_packed_for_each_image(machine: str) -> None:
     kernel = kernel_of(APART, Trait.CONTRACTION)
     assert schedule(kernel, Target(ROWS[machine])).strategy == "other_product_by_image"
-    check(kernel, machine, {one: np.arange(30, dtype=np.float32).reshape(6, 5) for one in kernel.inputs[1:]})
+    check(kernel, machine, {one: np.arange(30, dtype=np.float32).reshape(3, 2, 5) for one in kernel.inputs[1:]})
 
 
 @pytest.mark.parametrize("machine", MACHINES)

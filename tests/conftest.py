@@ -33,7 +33,7 @@ SHARES = {
     "core/schedule/strategies/contractions/test_varying_product.py": 6,
     "core/schedule/selection/test_by_image.py": 6,
     "core/schedule/templates/test_tiled_sum.py": 5,
-    "end_to_end/test_decoders.py": 2,
+    "end_to_end/test_decoders.py": 4,
     "examples/test_decoders.py": 4,
     "datatypes/test_permuted_codes.py": 2,
     "datatypes/scaled/test_matmul.py": 3,
@@ -47,7 +47,7 @@ SHARES = {
     "plugins/accelerator/proof/test_dependences.py": 6,
     "plugins/cuda/test_device.py": 6,
     "report/test_sign_off.py": 6,
-    "end_to_end/test_strict_warnings.py": 4,
+    "end_to_end/test_strict_warnings.py": 8,
     "partition/test_models.py": 3,
     "cli/test_json.py": 4,
     "core/operators/images/test_derivatives.py": 2,
@@ -56,7 +56,7 @@ SHARES = {
     "plugins/llvm/test_chains.py": 2,
     "core/schedule/products/test_packed_dot.py": 4,
     "datatypes/test_posit.py": 6,
-    "end_to_end/test_integers.py": 12,
+    "end_to_end/test_integers.py": 32,
     "core/schedule/test_parameters.py": 4,
     "datatypes/proofs/test_fixed_and_logarithmic.py": 3,
     "plugins/llvm/test_recurrent.py": 3,
@@ -94,8 +94,8 @@ SHARES = {
     "end_to_end/test_aarch64.py": 4,
     "end_to_end/test_models.py": 10,
     "end_to_end/test_random_symbolic_models.py": 3,
-    "end_to_end/test_riscv64.py": 16,
-    "end_to_end/test_switches.py": 16,
+    "end_to_end/test_riscv64.py": 32,
+    "end_to_end/test_switches.py": 24,
     "end_to_end/test_symbolic_zoo.py": 4,
     "end_to_end/test_targets.py": 2,
     "end_to_end/test_wasm.py": 8,
@@ -111,7 +111,10 @@ SHARES = {
     "plugins/llvm/test_conformance.py": 6,
     "runtime/export/test_c_control.py": 3,
     "testkit/test_broken_backends.py": 3,
-    "torch/test_backend.py": 3,
+    "torch/aten/test_images.py": 2,
+    "torch/aten/test_products.py": 2,
+    "torch/test_backend.py": 6,
+    "torch/test_quantized.py": 2,
 }
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
 same ones always; the rest is slow."""
@@ -124,7 +127,7 @@ FOLDERS = (
     "plugins/cuda/",
     "plugins/llvm/",
 )
-"""Where one of six cases runs every time in other files, too."""
+"""Where one of nine cases runs every time in other files, too."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
 SLOW_FILES = (
     "docs/test_cortex_m.py",
@@ -152,7 +155,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:
         file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
-        share = SHARES.get(file, 6 if file.startswith(FOLDERS) else 1)
+        share = SHARES.get(file, 9 if file.startswith(FOLDERS) else 1)
         takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
         if file in SLOW_FILES or (case and (takes_long or zlib.crc32(item.name.encode()) % share)):
             item.add_marker(pytest.mark.slow)

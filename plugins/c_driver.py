@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def driven(region: Region, driver: Driver, scratch: int = 0) -> CSource:
     """Return the C function of a region that a driver runs, with so many bytes of scratch memory for each call.
 
-    Raises CompileError where a shape varies, for a driver is told sizes once, and PluginError for a driver that the C
+    Raises CompileError where a shape varies, for a driver gets sizes once, and PluginError for a driver that the C
     of a project cannot have.
     """
     fault = driver.fault() or (f"its calls have {scratch} bytes of scratch memory" if scratch < 0 else "")

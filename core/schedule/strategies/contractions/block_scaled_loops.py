@@ -258,9 +258,8 @@ class _Panel:
         initial = wide(epilogue.initial, lanes)
 
         def finished(vector: ir.Expression) -> ir.Statement:
-            point: list[ir.Expression] = list(product.product.axes)
             known = self.chunk.places(row)
-            point = [known.get(axis, axis) for axis in product.product.axes]
+            point: list[ir.Expression] = [known.get(axis, axis) for axis in product.product.axes]
             point[-1] = ramp(b.add(self.begin, b.multiply(vector, lanes)), lanes)
             return ir.Block(tuple(epilogue.stores(point, ir.Load(totals, self.at(row, vector)), None)))
 

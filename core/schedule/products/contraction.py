@@ -55,6 +55,8 @@ class ContractionScheduler(Factors):
             )
         if self.mode != "packed by panel" and self._rows_conflict():
             self.copied_rows = scratch("rows", self.kind.dtype, self._block_rows, self.parts.terms + self.tile.lanes)
+        elif self.mode != "packed by panel" and self.lie_apart(self._block_rows):
+            self.copied_columns = scratch("columns", self.kind.dtype, self._block_rows * self.parts.terms)
         packed = [factor for factor in (self.left_packed, self.right_packed) if factor is not None]
         replaced = {factor.source: factor.buffer for factor in packed}
         knobs: dict[str, int | str] = {
@@ -179,6 +181,10 @@ class ContractionScheduler(Factors):
                 width = DOTS[self.parts.multiply.dot].width
                 operand = self.small.packed_operand(self.parts.depth[0].variable, width)
                 return substitute(operand, self._places(outer, b.add(begin, row)))
+            if self.copied_columns is not None:
+                start = b.multiply(b.subtract(begin, self.split.begin(place.tiles.first)), self.parts.terms)
+                step = b.add(b.multiply(self.parts.term(), height), row)
+                return Load(self.copied_columns, (b.add(start, step),))
             if self.copied_rows is not None:
                 own = b.subtract(begin, self.split.begin(place.tiles.first))
                 return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))

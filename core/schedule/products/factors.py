@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -30,9 +31,11 @@ PACK_SHARE = 1.0
 """The right factor is packed as a whole in the second-level cache if it takes no more of it."""
 MIN_TASKS = 16
 PACK_TILES = 3
-"""The right factor is packed at run time if at least so many tiles use each panel ..."""
+"""A factor is packed at run time if at least so many tiles use each panel, or each tile of its rows ..."""
 FAR_LINES, LARGE_SHARE = 16, 0.25
 """... and its rows are so many lines apart, and it takes so much of that cache, that reading it in place would miss."""
+NEAR_SHARE = 0.5
+"""What a panel that is read in place may take of the sets of the first-level cache that its rows fall into."""
 CONFLICT_ROWS = 6
 """Rows at the distance of a way of the first-level cache share its sets: so many are too many, with what else passes.
 
@@ -92,6 +95,8 @@ class Factors:
         """So many elements behind each panel may be written while it is filled."""
         self.copied_rows: Buffer | None = None
         """The rows of the left factor at a better distance, if they are copied at run time."""
+        self.copied_columns: Buffer | None = None
+        """The rows of the left factor in columns as high as a tile, if they are copied so at run time."""
         self.starts = Starts(sums, parts.multiply.swapped)
         self.grouped_rows: CopiedRows | None = None
         """The rows of the left factor in groups, if they are copied at run time."""
@@ -166,7 +171,18 @@ class Factors:
             stride >= FAR_LINES * cache.line
             and self.parts.terms * stride >= LARGE_SHARE * self.target.machine.working_set(2)
         )
-        return self.split.count >= PACK_TILES and is_large
+        return self.split.count >= PACK_TILES and (is_large or not self._stays_near(stride))
+
+    def _stays_near(self, stride: int) -> bool:
+        """Whether a panel of rows that lie ``stride`` bytes apart stays in the first-level cache from tile to tile."""
+        if not self.target.machine.caches:
+            return True
+        cache, width = self.target.machine.cache(1), self.tile.columns * self.bytes
+        sets = cache.size // (cache.ways * cache.line)
+        lines = -(-width // cache.line) + (stride % cache.line > 0)
+        apart, rest = divmod(stride, cache.line)
+        reached = sets if rest else min(sets, sets // math.gcd(apart, sets) * lines)
+        return self.parts.terms * lines <= NEAR_SHARE * reached * cache.ways
 
     def _rows_conflict(self) -> bool:
         """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
@@ -180,10 +196,27 @@ class Factors:
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
+    def lie_apart(self, rows_of_block: int) -> bool:
+        """Whether rows of the left factor are copied: their terms lie apart, and those of other rows beside each."""
+        left, rows = self.parts.left, self.parts.rows
+        if not self.target.machine.caches or self.panels < PACK_TILES or rows is None:
+            return False
+        if self.left_packed is not None or self.parts.multiply.dot:
+            return False
+        if rows_of_block * self.parts.terms * self.bytes > self._packable:
+            return False
+        if not isinstance(left, Load) or left.mask is not None or left.buffer.strides is not None:
+            return False
+        *before, last = left.indices
+        row = self.parts.axes[rows]
+        return self.split.size > 1 and last is row and row not in free_variables(*before)
+
     def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
         if self.grouped_rows is not None:
             return self._with_grouped_rows(self.grouped_rows, outer, tiles, body)
+        if self.copied_columns is not None:
+            return self._with_copied_columns(self.copied_columns, outer, tiles, body)
         if self.copied_rows is None:
             return body
         row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
@@ -193,6 +226,25 @@ class Factors:
         inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
         return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
+
+    def _with_copied_columns(self, columns: Buffer, outer: Outer, tiles: Range, body: Statement) -> Statement:
+        """Return ``body`` behind the loops that copy a block of rows: a tile after the other, term by term."""
+        tile, first = Variable("tile"), self.split.begin(tiles.first)
+        begin = self.split.begin(b.add(tiles.first, tile))
+
+        def copied(height: int) -> Statement:
+            term = b.add(b.multiply(b.subtract(begin, first), self.parts.terms), b.multiply(self.parts.term(), height))
+            stores: list[Statement] = []
+            done = 0
+            while done < height:
+                lanes = min(self.tile.lanes, 1 << (height - done).bit_length() - 1)
+                value = vectorize_expression(self.parts.left, self._places(outer, ramp(b.add(begin, done), lanes)))
+                stores.append(Store(columns, (ramp(b.add(term, done), lanes),), value))
+                done += lanes
+            return self.over_depth(Block(tuple(stores)))
+
+        copy = self.split.choose(b.add(tiles.first, tile), copied)
+        return Allocate(columns, Block((For(tile, tiles.count, "parallel", copy), body)))
 
     def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
         row, first, multiply = Variable("row"), self.split.begin(tiles.first), self.parts.multiply

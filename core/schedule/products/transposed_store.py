@@ -13,6 +13,7 @@ from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.tiling import RegisterTile
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
 SUMS_SHARE = 1 / 8
@@ -32,9 +33,8 @@ class TransposedScheduler(ContractionScheduler):
         lanes = self.tile.lanes
         square = lanes > 1 and lanes & (lanes - 1) == 0 and self.parts.width % lanes == 0
         small = self._waiting_rows() * self.tile.columns * self.bytes <= SUMS_SHARE * self.target.machine.working_set(2)
-        whole = self.blocking.spans == 1 and self.mode == "packed before"
         single = not self.parts.epilogue.branches and self.parts.epilogue.turns == 1
-        return single and square and small and whole and self.parts.total.dtype == "float32"
+        return single and square and small and self.mode == "packed before" and self.parts.total.dtype == "float32"
 
     def _waiting_rows(self) -> int:
         """The rows of a block, in whole squares."""
@@ -48,7 +48,10 @@ class TransposedScheduler(ContractionScheduler):
         self.first = self.split.begin(tiles.first)
         end = self.split.begin(b.add(tiles.first, tiles.count))
         sums = super()._rows(outer, panel, tiles, part)
-        return Allocate(self.sums, Block((sums, self._transposed(outer, panel, self.sums, end))))
+        finish = self._transposed(outer, panel, self.sums, end)
+        if part is not None:
+            finish = ir.If(b.equal(part.number, self.blocking.spans - 1), finish)
+        return Allocate(self.sums, Block((sums, finish)))
 
     def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue or where they wait for it."""

@@ -44,7 +44,7 @@ from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, substitute
 
-MIN_SAVED = 30
+MIN_SAVED = 10
 """Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
-from graft.runtime.export.c_built import least_text
+from graft.runtime.export.c_built import LIBRARY_FRAME, least_text
 from graft.runtime.export.c_layout import axis_of, state_count
 from graft.runtime.export.c_project import ExportedProject
 from graft.runtime.procedure import Call, ProgramDescription, TensorSpec
@@ -124,7 +124,10 @@ def sign_off(
             for one, origin in nodes.items()
         ],
         "interface": [_tensor(entry.tensors[index], description) for index in (*entry.inputs, *entry.outputs)],
-        "libraries": list(made.needs),
+        "libraries": [
+            {"function": one, "stack": f"taken as {LIBRARY_FRAME}" if size is None else size}
+            for one, size in made.needs.items()
+        ],
         "soft float": list(made.soft_float),
         "deviations": [dict(zip(("rule", "where", "why"), row, strict=True)) for row in DEVIATIONS],
     }  # fmt: skip

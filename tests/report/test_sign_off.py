@@ -68,7 +68,7 @@ def test_numbers_are_those_of_the_project_and_add_up(tmp_path: Path, run: Run) -
     assert [(one["role"], one["shape"]) for one in facts["interface"]] == [
         ("input", ["1", "1", "8", "8"]), ("output", ["1", "10"])
     ]  # fmt: skip
-    assert set(facts["libraries"]) <= {"memcpy", "memset", "memmove"}
+    assert {one["function"] for one in facts["libraries"]} <= {"memcpy", "memset", "memmove"}
 
 
 def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:

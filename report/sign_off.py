@@ -35,7 +35,8 @@ DEVIATIONS = (
 SHOWN_CALLS = 3
 _TITLES = {
     "memory": "Memory, in bytes", "work": "Work of one call, at most", "stack": "The deepest calls",
-    "kernels": "Kernels", "interface": "Interface", "libraries": "Functions of libraries",
+    "kernels": "Kernels", "weights": "Weights, as they are stored", "interface": "Interface",
+    "libraries": "Functions of libraries",
     "soft float": "Floats that functions compute, for the processor has no unit for them",
     "deviations": "Required rules of MISRA C:2012 that are not kept",
 }  # fmt: skip
@@ -122,6 +123,10 @@ def sign_off(
             {"function": one, "nodes": list(origin), "code": _of(made.code, one), "frame": _most(made.frames, one)}
             | ({"instructions": taken.get(one, 0)} if counted else {})
             for one, origin in nodes.items()
+        ],
+        "weights": [
+            {"name": own, "type": str(one.dtype), "shape": list(one.shape), "bytes": one.nbytes}
+            for own, one in ((own, description.constants[key]) for key, own in project.constants.items())
         ],
         "interface": [_tensor(entry.tensors[index], description) for index in (*entry.inputs, *entry.outputs)],
         "libraries": [

@@ -1,7 +1,7 @@
 """What a compiler makes of a C project: the bound of its stack, its code by function, and what it needs of libraries.
 
 The bound is the longest path through the graph of calls from the entry point, by the frames that GCC says it gives
-(`-fcallgraph-info=su`), and by the code of the libraries where a linker brings that in. A call by a pointer may be of any
+(`-fcallgraph-info=su`), and by the code of libraries where a linker brings that in. A call by a pointer may be of any
 task of a kernel: nothing else is called so.
 """
 
@@ -21,7 +21,7 @@ from graft.runtime.system.c_compiler import version_of
 from graft.runtime.system.files import make_folder, write
 
 LIBRARY_FRAME = 64
-"""What a function of a library is taken to need whose code is not at hand; of newlib's for Cortex-M, `fmod` needs more, 88."""
+"""Bytes that a function of a library is taken to need whose code is not at hand: most of newlib's need fewer."""
 OPTIMISATIONS = ("-Os", "-O2", "-O3")
 """What a compiler is tried with where a budget does not do."""
 INDIRECT = "__indirect_call"
@@ -158,7 +158,7 @@ def built(
 
 
 def _frames_of_libraries(command: Sequence[str], objects: Sequence[str], entry: str, folder: Path) -> dict[str, int]:
-    """Return what functions of the linked libraries take of the stack, {} where a program cannot be linked like that."""
+    """Return what functions of libraries take of the stack, {} where a program cannot be linked like that."""
     linked = ["-nostartfiles", f"-Wl,-e,{entry}", "-Wl,--gc-sections", "-Wl,--unresolved-symbols=ignore-all"]
     try:
         _run([*command, *linked, *objects, "-lm", "-o", "image"], folder)

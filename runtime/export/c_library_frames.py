@@ -40,8 +40,9 @@ class _Code:
 def library_frames(listing: str, symbols: str) -> dict[str, int]:
     """Return the bytes of the stack that each function in an image takes, with those that it calls.
 
-    ``listing`` is of ``objdump -d --no-show-raw-insn``, ``symbols`` of ``nm``. Functions whose bytes no number in the code
-    says are left out: where they depend on data, where a register has what is called, where functions call themselves.
+    ``listing`` is of ``objdump -d --no-show-raw-insn``, ``symbols`` of ``nm``. Functions whose bytes no number in the
+    code says are left out: where they depend on data, where a register has what is called, where functions call
+    themselves.
     """
     if not _FORMAT.search(listing):
         return {}

@@ -60,6 +60,8 @@ class ExportedProject:
     """What a compiler makes of it, where one was asked."""
     kernels: Mapping[tuple[int, str], str] = field(default_factory=dict)
     """The names of functions in the project, by module and function."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """The names of weights in the project, by their keys in the program."""
 
 
 def export_c_project(
@@ -112,7 +114,9 @@ def export_c_project(
         for call in procedure.calls
         if call.kind == "call"
     }
-    return ExportedProject(Path(path), written, program.name, program.arena_bytes, weights, made, kernels)
+    return ExportedProject(
+        Path(path), written, program.name, program.arena_bytes, weights, made, kernels, program.constants
+    )
 
 
 def _built(program: CProgram, command: Sequence[str]) -> Built:

@@ -332,7 +332,8 @@ def _tell_project(state: State, done: ExportedProject, profile: str, counted: Co
     bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
     bound += f", {counted.total} instructions on {counted.board}" if counted else ""
     if done.built and done.built.soft_float:
-        bound += f"; floats are computed by {', '.join(done.built.soft_float)}, for the compiler was told of no FPU of their width"
+        bound += f"; floats are computed by {', '.join(done.built.soft_float)}, for the compiler was told of no FPU "
+        bound += "of their width"
     takes = {
         "arduino": f"Arduino takes the folder as a library, whose example is {done.name}_check",
         "zephyr": f"a build of Zephyr takes it by -DZEPHYR_EXTRA_MODULES and CONFIG_{done.name.upper()}=y",

@@ -95,10 +95,10 @@ MEANT = {
     "stdint": "it is the name of a header, 'stdint.h'; give another one, as in 'model_stdint'",
     "Limits": "it is the name of a header, 'limits.h'; give another one, as in 'model_Limits'",
     "linux": "it is a macro that compilers define; give another one, as in 'model_linux'",
-    "digits_": "it is reserved in C++, where no name has two underscores together, as 'digits__run' would; give another one, "
-    "as in 'model_digits'",
-    "digits__v2": "it is reserved in C++, where no name has two underscores together, as 'digits__v2_run' would; give another "
-    "one, as in 'model_digits_v2'",
+    "digits_": "it is reserved in C++, where no name has two underscores together, as 'digits__run' would; give another "
+    "one, as in 'model_digits'",
+    "digits__v2": "it is reserved in C++, where no name has two underscores together, as 'digits__v2_run' would; give "
+    "another one, as in 'model_digits_v2'",
     "_digits": "it is reserved for compilers and their libraries; give another one, as in 'model_digits'",
 }
 
@@ -113,7 +113,8 @@ def test_a_name_that_means_something_else_in_c_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [("digits.so", "digits"), ("libdigits.so", "digits"), ("stdint", "model_stdint"), ("main", "model_main"),
-     ("7.so", "model_7"), ("a-b", "a_b"), ("graft", "model_graft"), ("a_.onnx", "a"), ("_a--b", "model_a_b"), ("_", "model")],
+     ("7.so", "model_7"), ("a-b", "a_b"), ("graft", "model_graft"), ("a_.onnx", "a"), ("_a--b", "model_a_b"),
+     ("_", "model")],
 )  # fmt: skip
 def test_a_name_made_of_that_of_a_file_means_nothing_else(path: str, name: str) -> None:
     assert model_name(None, path) == name

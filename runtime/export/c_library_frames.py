@@ -21,7 +21,8 @@ _BYTES = re.compile(
     r"|^(?:addi?\s+sp,sp,|cm\.push\s+{[^}]+},\s*)-(\d+)"
 )
 _VARIES = re.compile(
-    r"^(?:sub\S*\s+sp,(?!.*#)|(?:add|sub)\s+sp,sp,[a-z]|blx\s+[ril]|bx\s+(?!lr)|blr?\s+x|br\s|jr\s+(?!t0)|jalr\s(?!.*<))"
+    r"^(?:sub\S*\s+sp,(?!.*#)|(?:add|sub)\s+sp,sp,[a-z]"
+    r"|blx\s+[ril]|bx\s+(?!lr)|blr?\s+x|br\s|jr\s+(?!t0)|jalr\s(?!.*<))"
 )
 """A register says how much of the stack is taken, or what is called or jumped to."""
 _TARGET = re.compile(r"<([^>+]+)(?:\+0x[0-9a-f]+)?>")

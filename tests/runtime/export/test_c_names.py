@@ -95,8 +95,8 @@ MEANT = {
     "stdint": "it is the name of a header, 'stdint.h'; give another one, as in 'model_stdint'",
     "Limits": "it is the name of a header, 'limits.h'; give another one, as in 'model_Limits'",
     "linux": "it is a macro that compilers define; give another one, as in 'model_linux'",
-    "digits_": "it is reserved in C++, where no name has two underscores together, as 'digits__run' would; give another "
-    "one, as in 'model_digits'",
+    "digits_": "it is reserved in C++, where no name has two underscores together, as 'digits__run' would; give "
+    "another one, as in 'model_digits'",
     "digits__v2": "it is reserved in C++, where no name has two underscores together, as 'digits__v2_run' would; give "
     "another one, as in 'model_digits_v2'",
     "_digits": "it is reserved for compilers and their libraries; give another one, as in 'model_digits'",

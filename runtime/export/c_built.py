@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from graft.errors import ArtifactError
-from graft.runtime.export.c_library_frames import library_frames
 from graft.runtime.system.c_compiler import version_of
 from graft.runtime.system.files import make_folder, write
+from graft.runtime.system.library_frames import library_frames
 
 LIBRARY_FRAME = 64
 """Bytes that a function of a library is taken to need whose code is not at hand: most of newlib's need fewer."""

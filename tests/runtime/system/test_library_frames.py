@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from graft.runtime.export.c_built import built
-from graft.runtime.export.c_library_frames import library_frames
+from graft.runtime.system.library_frames import library_frames
 
 ARM = "image:     file format elf32-littlearm\n"
 TEXT = """#include <string.h>

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
-from graft.runtime.export.c_built import least_text
+from graft.runtime.export.c_built import LIBRARY_FRAME, least_text
 from graft.runtime.export.c_layout import axis_of, state_count
 from graft.runtime.export.c_project import ExportedProject
 from graft.runtime.procedure import Call, ProgramDescription, TensorSpec
@@ -35,7 +35,8 @@ DEVIATIONS = (
 SHOWN_CALLS = 3
 _TITLES = {
     "memory": "Memory, in bytes", "work": "Work of one call, at most", "stack": "The deepest calls",
-    "kernels": "Kernels", "interface": "Interface", "libraries": "Functions of libraries",
+    "kernels": "Kernels", "weights": "Weights, as they are stored", "interface": "Interface",
+    "libraries": "Functions of libraries",
     "soft float": "Floats that functions compute, for the processor has no unit for them",
     "deviations": "Required rules of MISRA C:2012 that are not kept",
 }  # fmt: skip
@@ -123,8 +124,15 @@ def sign_off(
             | ({"instructions": taken.get(one, 0)} if counted else {})
             for one, origin in nodes.items()
         ],
+        "weights": [
+            {"name": own, "type": str(one.dtype), "shape": list(one.shape), "bytes": one.nbytes}
+            for own, one in ((own, description.constants[key]) for key, own in project.constants.items())
+        ],
         "interface": [_tensor(entry.tensors[index], description) for index in (*entry.inputs, *entry.outputs)],
-        "libraries": list(made.needs),
+        "libraries": [
+            {"function": one, "stack": f"taken as {LIBRARY_FRAME}" if size is None else size}
+            for one, size in made.needs.items()
+        ],
         "soft float": list(made.soft_float),
         "deviations": [dict(zip(("rule", "where", "why"), row, strict=True)) for row in DEVIATIONS],
     }  # fmt: skip

@@ -176,6 +176,10 @@ def machine_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict)
     raise MachineError(f"unknown target '{name}'; {_hint(name, names)}", machine=name)
 
 
+ALIKE = 0.65
+"""How alike names are of which one is advised for the other: `s390x` is no `sm_90`."""
+
+
 def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]
 
@@ -183,6 +187,6 @@ def _numbers(name: str) -> list[int]:
 def _hint(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
     # What runs on sm_90 does not on sm_70: later machines are no advice.
-    near = difflib.get_close_matches(name, [one for one in names if _numbers(one) <= _numbers(name)], 1)
+    near = difflib.get_close_matches(name, [one for one in names if _numbers(one) <= _numbers(name)], 1, ALIKE)
     guess = f"did you mean '{near[0]}'? " if near else ""
     return f"{guess}there are {', '.join(names)}"

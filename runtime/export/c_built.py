@@ -1,7 +1,8 @@
 """What a compiler makes of a C project: the bound of its stack, its code by function, and what it needs of libraries.
 
 The bound is the longest path through the graph of calls from the entry point, by the frames that GCC says it gives
-(`-fcallgraph-info=su`). A call by a pointer may be of any task of a kernel: nothing else is called so.
+(`-fcallgraph-info=su`), and by the code of libraries where a linker brings that in. A call by a pointer may be of any
+task of a kernel: nothing else is called so.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ from tempfile import TemporaryDirectory
 from graft.errors import ArtifactError
 from graft.runtime.system.c_compiler import version_of
 from graft.runtime.system.files import make_folder, write
+from graft.runtime.system.library_frames import library_frames
 
 LIBRARY_FRAME = 64
-"""What a function of libm or the compiler's own library has at most: division of 64 bits, roots."""
-COPY_FRAME = 48
-"""What one of libc that copies or fills memory has at most: the nine registers that it keeps, aligned."""
-COPIES = frozenset({"memcpy", "memmove", "memset"})
+"""Bytes that a function of a library is taken to need whose code is not at hand: most of newlib's need fewer."""
 OPTIMISATIONS = ("-Os", "-O2", "-O3")
 """What a compiler is tried with where a budget does not do."""
 INDIRECT = "__indirect_call"
@@ -51,8 +50,8 @@ class Built:
     code: Mapping[str, int]
     code_bytes: int
     """Code and constants, without the weights."""
-    needs: tuple[str, ...]
-    """The functions of libraries that it calls."""
+    needs: Mapping[str, int | None]
+    """The functions of libraries that it calls, with what they take of the stack; None where that is not known."""
 
     @property
     def soft_float(self) -> tuple[str, ...]:
@@ -91,8 +90,7 @@ class CallGraph:
             if name not in known:
                 called = tasks if name == INDIRECT else sorted(self.calls.get(name, ()))
                 below = max((visit(one, (*above, name)) for one in called), key=depth, default=())
-                foreign = COPY_FRAME if name in COPIES else LIBRARY_FRAME
-                own = 0 if name == INDIRECT else self.frames.get(name, foreign)
+                own = 0 if name == INDIRECT else self.frames.get(name, LIBRARY_FRAME)
                 known[name] = ((shown(name), own), *below) if own else below
             return known[name]
 
@@ -140,18 +138,34 @@ def built(
             graph.add((folder / source.replace(".c", ".ci")).read_text(encoding="utf-8"))
         symbols = _run([_tool(command, "nm"), "-S", *objects], folder)
         sizes = _run([_tool(command, "size"), *objects], folder).splitlines()[1:]
-    path = graph.deepest(entry or f"{name}_run")
+        entry = entry or f"{name}_run"
+        libraries = _frames_of_libraries(command, objects, entry, folder)
     functions = {one: int(size, 16) for size, _, one in _SYMBOL.findall(symbols)}
     needed = {one for one in _UNKNOWN.findall(symbols) if one not in functions and not one.startswith(f"{name}_")}
+    needs = {one: libraries.get(one) for one in sorted(needed)}
+    frames = {shown(one): frame for one, frame in graph.frames.items()}
+    graph.frames.update({one: size for one, size in needs.items() if size is not None})
+    path = graph.deepest(entry)
     return Built(
         f"{version_of(tuple(command[:1]))}: {shlex.join(command[1:])}",
         depth(path),
         path,
-        {shown(one): frame for one, frame in graph.frames.items()},
+        frames,
         {shown(one): size for one, size in functions.items()},
         sum(int(row.split()[0]) + int(row.split()[1]) for row in sizes),
-        tuple(sorted(needed)),
+        needs,
     )
+
+
+def _frames_of_libraries(command: Sequence[str], objects: Sequence[str], entry: str, folder: Path) -> dict[str, int]:
+    """Return what functions of libraries take of the stack, {} where a program cannot be linked like that."""
+    linked = ["-nostartfiles", f"-Wl,-e,{entry}", "-Wl,--gc-sections", "-Wl,--unresolved-symbols=ignore-all"]
+    try:
+        _run([*command, *linked, *objects, "-lm", "-o", "image"], folder)
+        listing = _run([_tool(command, "objdump"), "-d", "--no-show-raw-insn", "image"], folder)
+    except ArtifactError:
+        return {}
+    return library_frames(listing, _run([_tool(command, "nm"), "image"], folder))
 
 
 def _tool(command: Sequence[str], name: str) -> str:

@@ -49,7 +49,8 @@ _HEADERS = (
 HEADERS = frozenset(_HEADERS.split())
 """Files without their ``.h`` that the text of a project includes, or what it includes does."""
 LONGEST_NAME = 32
-_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
+_BETWEEN_WORDS = re.compile(r"[\W_]+", re.ASCII)
+"""What stands between the words of a name is one underscore: two together are reserved in C++."""
 _FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -63,7 +64,7 @@ def c_type(dtype: str, what: str) -> str:
 
 def identifier(name: str) -> str:
     """Return a name of the model as one of C: the end of it, which says most."""
-    stem = _NOT_IN_A_NAME.sub("_", name).strip("_")
+    stem = _BETWEEN_WORDS.sub("_", name).strip("_")
     if len(stem) > LONGEST_NAME:
         stem = stem[-LONGEST_NAME:]
         stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
@@ -84,7 +85,7 @@ def distinct(names: Mapping[_Key, str], taken: Iterable[str] = ()) -> dict[_Key,
     """Return an identifier like its name for each key, all different, and different from those taken."""
     used, result = {*TAKEN, *taken}, dict[_Key, str]()
     for key, name in names.items():
-        base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
+        base = _BETWEEN_WORDS.sub("_", name).rstrip("_")
         base = _without_macro(base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}")
         chosen, number = base, 2
         while chosen in used:
@@ -122,8 +123,8 @@ def model_name(name: str | None, path: str | os.PathLike[str]) -> str:
     Raises ArtifactError if ``name`` is none in C, or if it means something else there.
     """
     if name is None:
-        stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(path).name.split(".")[0].removeprefix("lib"))
-        return stem if _NAME.fullmatch(stem) and not _meaning(stem) else f"model_{stem}".rstrip("_")
+        stem = _BETWEEN_WORDS.sub("_", Path(path).name.split(".")[0].removeprefix("lib")).rstrip("_")
+        return stem if _NAME.fullmatch(stem) and not _meaning(stem) else f"model_{stem.strip('_')}".rstrip("_")
     if _NAME.fullmatch(name) is None:
         raise ArtifactError(
             f"'{name}' cannot be the name of a model in C; give letters, digits and underscores that begin with no "
@@ -133,7 +134,7 @@ def model_name(name: str | None, path: str | os.PathLike[str]) -> str:
     if meaning := _meaning(name):
         raise ArtifactError(
             f"'{name}' cannot be the name of a model in C: it is {meaning}; give another one, as in "
-            f"'model_{name.strip('_')}'",
+            f"'model_{_BETWEEN_WORDS.sub('_', name).strip('_')}'",
             name=name,
         )
     return name
@@ -143,6 +144,8 @@ def _meaning(name: str) -> str:
     """Return what a name is to C, to C++ or to the code around the model; "" for one that is free."""
     if name.startswith("_"):
         return "reserved for compilers and their libraries"
+    if "__" in f"{name}_":
+        return f"reserved in C++, where no name has two underscores together, as '{name}_run' would"
     if name.startswith("graft_"):
         return "like the names of the runtime, which begin with 'graft_'"
     if name.lower() in HEADERS:

@@ -43,6 +43,8 @@ PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal", "arduino", "zephyr")
 BLOB_BYTES = 1 << 20
 """From so many bytes of weights on they are a file of their own: C arrays take compilers a second per megabyte."""
 SHOWN_TENSORS = 3
+NARROW = "narrow its indices (narrow_indices)"
+SPELLED = {"narrow_indices": "-b c_source:narrow_indices=true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class ExportedProject:
     """What a compiler makes of it, where one was asked."""
     kernels: Mapping[tuple[int, str], str] = field(default_factory=dict)
     """The names of functions in the project, by module and function."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """The names of weights in the project, by their keys in the program."""
 
 
 def export_c_project(
@@ -110,7 +114,9 @@ def export_c_project(
         for call in procedure.calls
         if call.kind == "call"
     }
-    return ExportedProject(Path(path), written, program.name, program.arena_bytes, weights, made, kernels)
+    return ExportedProject(
+        Path(path), written, program.name, program.arena_bytes, weights, made, kernels, program.constants
+    )
 
 
 def _built(program: CProgram, command: Sequence[str]) -> Built:
@@ -182,11 +188,12 @@ class Budgets:
             return
         largest = sorted(self.made.code.items(), key=lambda one: -one[1])[:SHOWN_TENSORS]
         named = ", ".join(f"'{one}' ({size})" for one, size in largest)
-        otherwise = "quantise the model" if weights > code else "narrow its indices (narrow_indices)"
+        otherwise = "quantise the model" if weights > code else NARROW
         raise ArtifactError(
             f"weights ({weights} bytes) and code ({code}) are {weights + code - flash} bytes more than the {flash} "
             f"that there are; the largest functions are {named}; "
             f"{self._least(lambda one: weights + one.code_bytes, flash, otherwise)}",
+            spelled=SPELLED,
             flash_bytes=weights + code,
             flash=flash,
         )
@@ -199,7 +206,8 @@ class Budgets:
         raise ArtifactError(
             f"the stack needs at most {self.made.stack} bytes, {self.made.stack - stack} more than the {stack} that "
             f"there are, on the path {named}; "
-            f"{self._least(lambda one: one.stack, stack, 'narrow its indices (narrow_indices)')}",
+            f"{self._least(lambda one: one.stack, stack, NARROW)}",
+            spelled=SPELLED,
             stack_bytes=self.made.stack,
             stack=stack,
         )

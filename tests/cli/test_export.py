@@ -61,6 +61,21 @@ def test_a_model_becomes_a_project_without_a_compiler(graft, model, tmp_path, mo
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("options", ["", ":narrow_indices=true", ":compiles=false,narrow_indices=true"])
+def test_c_source_with_options_only_writes_a_project_for_any_target(graft, model, tmp_path, monkeypatch, options):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    outcome = graft("export", model, "-o", tmp_path / "m", "--target", "thumbv7em", "-b", f"c_source{options}")
+    assert outcome.code == 0, outcome.err
+    kernels = (tmp_path / "m" / "m_kernels.c").read_text()
+    assert ("for (int32_t" in kernels) == bool(options)
+
+
+def test_a_target_that_a_backend_has_no_code_for_is_told(graft, model, tmp_path):
+    outcome = graft("export", model, "-o", tmp_path / "m", "--target", "thumbv7em", "-b", "c_source:compiles=true")
+    assert outcome.code == 1
+    assert outcome.err.startswith("graft: no backend generates code for target 'thumbv7em'; c_source: ")
+
+
 def test_dimensions_with_ranges_are_planned_for_the_largest(graft, symbolic, tmp_path):
     assert graft("export", symbolic, "-o", tmp_path / "p", "--dim", "batch=1..8").code == 0
     assert "int p_run(int64_t batch, const float *x, float *y);" in (tmp_path / "p" / "p.h").read_text()

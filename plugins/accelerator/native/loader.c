@@ -73,6 +73,8 @@ static bool inside(const Module *self, int64_t offset, int64_t size) {
   return offset >= 0 && size >= 0 && size <= self->dram_bytes && offset <= self->dram_bytes - size;
 }
 
+static const char NO_MEMORY[] = "out of memory";
+
 static const char *read_module(Module *self, const uint8_t *bytes, size_t size) {
   static const char DAMAGED[] = "the program is damaged";
   Reader reader = {bytes, bytes + size};
@@ -90,7 +92,7 @@ static const char *read_module(Module *self, const uint8_t *bytes, size_t size) 
     if (counts[i] < 0 || counts[i] > MOST_TENSORS) return DAMAGED;
   self->ranges = calloc((size_t)self->constants + 1, sizeof *self->ranges);
   self->borders = calloc((size_t)(self->inputs + self->outputs) + 1, sizeof *self->borders);
-  if (!self->ranges || !self->borders) return "out of memory";
+  if (!self->ranges || !self->borders) return NO_MEMORY;
   if (!take(&reader, (int64_t *)self->ranges, (size_t)self->constants * 2) ||
       !take(&reader, (int64_t *)self->borders, (size_t)(self->inputs + self->outputs) * BORDER_FIELDS))
     return DAMAGED;
@@ -252,9 +254,11 @@ static Module *new_module(const char *name) {
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **module) {
   Module *self = new_module(source->name);
-  if (!self) return host->fail(host, "out of memory");
+  if (!self) return graft_fail_memory(host, source->name);
   const char *what = read_module(self, source->data, source->size);
-  int32_t code = what ? host->fail(host, "'%s': %s; compile the model again", source->name, what) : GRAFT_OK;
+  int32_t code = what == NO_MEMORY ? graft_fail_memory(host, source->name)
+                 : what            ? host->fail(host, "'%s': %s; compile the model again", source->name, what)
+                                   : GRAFT_OK;
   if (code == GRAFT_OK) code = choose_driver(self, host, user);
   if (code == GRAFT_OK) code = check_driver(self, host);
   if (code == GRAFT_OK) code = check_configuration(self, host);

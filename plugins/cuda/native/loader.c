@@ -38,12 +38,13 @@ static int32_t fail_arch(const CudaModule *module, const GraftLoaderHost *host) 
                     device->number, device->name, device->arch, advice);
 }
 
-static int32_t load_image(CudaModule *module, const GraftLoaderHost *host, const CudaImage *image, CudaResult *result) {
+static int32_t load_image(CudaModule *module, const GraftLoaderHost *host, const char *name, const CudaImage *image,
+                          CudaResult *result) {
   const CudaDevice *device = module->device;
   char *text = malloc(image->size + 1), log[LOG_BYTES] = "", said[512]; /* PTX ends with a zero */
   int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_SIZE};
   void *values[] = {log, (void *)(uintptr_t)sizeof log};
-  if (!text) return host->fail(host, "out of memory");
+  if (!text) return graft_fail_memory(host, name);
   memcpy(text, image->data, image->size);
   text[image->size] = 0;
   *result = device->driver->load_module(&module->handle, text, 2, options, values);
@@ -57,7 +58,7 @@ static int32_t load_image(CudaModule *module, const GraftLoaderHost *host, const
 }
 
 /* The best image; where the driver has no use for a cubin after all, PTX. */
-static int32_t choose_image(CudaModule *module, const GraftLoaderHost *host) {
+static int32_t choose_image(CudaModule *module, const GraftLoaderHost *host, const char *name) {
   const CudaDevice *device = module->device;
   int most = INT32_MAX;
   for (;;) {
@@ -71,7 +72,7 @@ static int32_t choose_image(CudaModule *module, const GraftLoaderHost *host) {
       }
     }
     CudaResult result = CUDA_NO_BINARY;
-    int32_t status = best ? load_image(module, host, best, &result) : fail_arch(module, host);
+    int32_t status = best ? load_image(module, host, name, best, &result) : fail_arch(module, host);
     if (!status || !best || result != CUDA_NO_BINARY) return status;
     most = score;
   }
@@ -124,7 +125,7 @@ static int32_t upload(CudaModule *module, const GraftLoaderHost *host, const Gra
   const CudaDevice *device = module->device;
   module->constant_names = graft_store_allocate(&module->store, source->constant_count, sizeof(char *));
   module->constants = graft_store_allocate(&module->store, source->constant_count, sizeof(CudaAddress));
-  if (!module->constant_names || !module->constants) return host->fail(host, "out of memory");
+  if (!module->constant_names || !module->constants) return graft_fail_memory(host, source->name);
   CudaResult result = CUDA_OK;
   for (size_t i = 0; !result && i < source->constant_count; i++) {
     const DLTensor *tensor = source->constants[i].tensor;
@@ -318,7 +319,7 @@ static int32_t find_kernels(CudaModule *module, const GraftLoaderHost *host) {
 static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModuleSource *source) {
   CudaModule *module = made;
   const char *fault = graft_cuda_read(module, source->data, source->size);
-  if (fault) return host->fail(host, "%s", fault);
+  if (fault) return graft_json_lacked_memory(fault) ? graft_fail_memory(host, source->name) : host->fail(host, "%s", fault);
   CudaDevice *device = NULL;
   int32_t status = graft_cuda_open_for(host, &device);
   if (status) return status;
@@ -329,7 +330,7 @@ static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModul
     graft_cuda_fail(device, result, "cuCtxSetCurrent", &error);
     return host->fail(host, "%s", error.message);
   }
-  status = choose_image(module, host);
+  status = choose_image(module, host, source->name);
   status = status ? status : upload(module, host, source);
   return status ? status : find_kernels(module, host);
 }

@@ -15,7 +15,7 @@ int32_t graft_cuda_load(const GraftLoaderHost *host, const GraftModuleSource *so
                         int32_t (*prepare)(void *module, const GraftLoaderHost *host, const GraftModuleSource *source),
                         void (*unload)(void *user, void *module), void **loaded) {
   void *module = calloc(1, size);
-  if (!module) return host->fail(host, "out of memory");
+  if (!module) return graft_fail_memory(host, source->name);
   int32_t status = prepare(module, host, source);
   if (status) {
     unload(NULL, module);

@@ -16,6 +16,7 @@ struct Module {
   Node *nodes;
   int32_t *places;                  /* those of all nodes */
   atomic_uint_fast64_t draws;
+  bool lacks_memory;                /* while it is read */
 };
 
 struct Value {

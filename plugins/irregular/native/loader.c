@@ -136,7 +136,8 @@ static bool read_values(Module *module, const JsonValue *root, const GraftModule
   module->types = calloc(count + 1, sizeof *module->types);
   module->returned = calloc(count + 1, sizeof *module->returned);
   module->constants = calloc((size_t)module->constant_count + 1, sizeof *module->constants);
-  if (!module->types || !module->returned || !module->constants) {
+  module->lacks_memory = !module->types || !module->returned || !module->constants;
+  if (module->lacks_memory) {
     return false;
   }
   for (size_t i = 0; i < count; i++) {
@@ -190,7 +191,8 @@ static bool read_nodes(Module *module, const JsonValue *root, const char **unkno
   }
   module->nodes = calloc(count + 1, sizeof *module->nodes);
   module->places = calloc(total + 1, sizeof *module->places);
-  if (count > INT32_MAX / 8 || !module->nodes || !module->places) {
+  module->lacks_memory = !module->nodes || !module->places;
+  if (count > INT32_MAX / 8 || module->lacks_memory) {
     return false;
   }
   int32_t *places = module->places;
@@ -213,6 +215,7 @@ static bool read_nodes(Module *module, const JsonValue *root, const char **unkno
     module->node_count = (int32_t)i + 1;
     node->prepared = row->prepare ? row->prepare(node) : NULL;
     if (row->prepare && !node->prepared) {
+      module->lacks_memory = true;
       return false;
     }
     if (!read_places(inputs, module->value_count, places) ||
@@ -235,17 +238,19 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
   const char *unknown = NULL;
   Module *module = calloc(1, sizeof *module);
   if (!module) {
-    return host->fail(host, "module '%s': memory ran out", source->name);
+    return graft_fail_memory(host, source->name);
   }
   atomic_init(&module->draws, 0);
   module->document = graft_json_parse(source->data, source->size, NULL, message, sizeof message);
   const JsonValue *root = module->document ? graft_json_root(module->document) : NULL;
   module->name = graft_json_string(graft_json_member(root, "name"), "");
   if (!root || !read_values(module, root, source) || !read_nodes(module, root, &unknown)) {
-    int32_t code = unknown ? host->fail(host, "module '%s' (kind 'irregular') has no kernel of %s; compile it again",
-                                        source->name, unknown)
-                           : host->fail(host, "module '%s' (kind 'irregular') is damaged%s%s", source->name,
-                                        *message ? ": " : "", message);
+    bool lacks_memory = module->lacks_memory || graft_json_lacked_memory(message);
+    int32_t code = lacks_memory ? graft_fail_memory(host, source->name)
+                   : unknown ? host->fail(host, "module '%s' (kind 'irregular') has no kernel of %s; compile it again",
+                                          source->name, unknown)
+                             : host->fail(host, "module '%s' (kind 'irregular') is damaged%s%s", source->name,
+                                          *message ? ": " : "", message);
     unload(user, module);
     return code;
   }

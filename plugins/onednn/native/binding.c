@@ -193,7 +193,7 @@ int32_t onednn_bind_now(Module *module, const GraftLoaderHost *host) {
   int64_t none = 0;
   Binding *binding = new_binding(module, &none);
   if (binding == NULL) {
-    return host->fail(host, "region '%s': memory ran out", module->graph.symbol);
+    return graft_fail_memory(host, module->graph.symbol);
   }
   binding->users = 0;
   if (build(binding) != GRAFT_OK) {

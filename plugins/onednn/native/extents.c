@@ -44,7 +44,7 @@ const char *onednn_read_extents(Graph *graph, const JsonValue *root) {
   graph->symbols = calloc(symbol_count + 1, sizeof *graph->symbols);
   graph->operations = calloc(row_count + 1, sizeof *graph->operations);
   if (graph->symbols == NULL || graph->operations == NULL) {
-    return "memory ran out";
+    return "out of memory";
   }
   for (; graph->symbol_count < (int32_t)symbol_count; graph->symbol_count++) {
     const JsonValue *row = graft_json_item(symbols, (size_t)graph->symbol_count);

@@ -18,7 +18,7 @@ static int32_t damaged(const Reader *reader, int32_t node, const char *what) {
 }
 
 static int32_t no_memory(const Reader *reader) {
-  return reader->host->fail(reader->host, "module '%s': memory ran out", reader->module);
+  return graft_fail_memory(reader->host, reader->module);
 }
 
 static int32_t broken(const Reader *reader, const char *what) {
@@ -151,12 +151,12 @@ int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const Graf
   char message[256] = "";
   graph->document = graft_json_parse(source->data, source->size, NULL, message, sizeof message);
   if (graph->document == NULL) {
-    return broken(&reader, message);
+    return graft_json_lacked_memory(message) ? no_memory(&reader) : broken(&reader, message);
   }
   const JsonValue *root = graft_json_root(graph->document);
   const char *wrong = onednn_read_extents(graph, root);
   if (wrong != NULL) {
-    return broken(&reader, wrong);
+    return graft_json_lacked_memory(wrong) ? no_memory(&reader) : broken(&reader, wrong);
   }
   int32_t code = read_nodes(&reader, root);
   for (int32_t i = 0; i < graph->symbol_count && code == GRAFT_OK; i++) {

@@ -108,7 +108,7 @@ static Module *new_module(void) {
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **result) {
   Module *module = new_module();
   if (module == NULL) {
-    return host->fail(host, "module '%s': memory ran out", source->name);
+    return graft_fail_memory(host, source->name);
   }
   module->thread_count = source->thread_count > 0 ? source->thread_count : 1;
   int32_t code = onednn_graph_parse(&module->graph, host, source);

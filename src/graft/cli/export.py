@@ -208,19 +208,25 @@ def _program(
         from graft.compiler.exporting import for_the_web
 
         request = for_the_web(request)
-    if is_project and request.backends is None:
-        from graft.plugins.c_source.backend import CBackend
-
-        request = replace(request, backends=[CBackend(compiles=False)])
     here = replace(request, backends=None, target=NATIVE, memory="binding")
+    if is_project:
+        request = replace(request, backends=[_writing_only(one) for one in state.backends or ["c_source"]])
     try:
         description = compile_model(str(path), request).description
     except UnsupportedError as error:
-        if form == "library" or not error.resort:
+        if form == "library" or not error.facts.get("resort"):
             raise
         why = f"{error.message}: the program can then be a library (-o FILE.so), but no {FORMATS[form]}"
         raise UnsupportedError(why, nodes=error.nodes, resort=error.resort) from None
     return description, lambda: Program.from_description(compile_model(str(path), here).description)
+
+
+def _writing_only(backend: str) -> str:
+    """Return a backend of a project, so that ``c_source`` compiles nothing here unless its options say that it does."""
+    name, _, options = backend.partition(":")
+    if name != "c_source" or any(one.startswith("compiles=") for one in options.split(",")):
+        return backend
+    return f"{name}:{','.join([one for one in (options, 'compiles=false') if one])}"
 
 
 def _project(
@@ -326,7 +332,8 @@ def _tell_project(state: State, done: ExportedProject, profile: str, counted: Co
     bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
     bound += f", {counted.total} instructions on {counted.board}" if counted else ""
     if done.built and done.built.soft_float:
-        bound += f"; floats are computed by {', '.join(done.built.soft_float)}, for the compiler was told of no FPU"
+        bound += f"; floats are computed by {', '.join(done.built.soft_float)}, for the compiler was told of no FPU "
+        bound += "of their width"
     takes = {
         "arduino": f"Arduino takes the folder as a library, whose example is {done.name}_check",
         "zephyr": f"a build of Zephyr takes it by -DZEPHYR_EXTRA_MODULES and CONFIG_{done.name.upper()}=y",

@@ -65,7 +65,7 @@ def test_two_processors_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("sm_70", ""), ("sm_100", "did you mean 'sm_90'? "), ("x86-64v3", "did you mean 'x86-64-v3'? ")],
+    [("sm_70", ""), ("sm_100", "did you mean 'sm_90'? "), ("x86-64v3", "did you mean 'x86-64-v3'? "), ("s390x", "")],
 )
 def test_no_later_machine_is_advised(name: str, advice: str) -> None:
     with pytest.raises(MachineError) as caught:

@@ -42,8 +42,9 @@ def test_a_type_that_c_does_not_have_is_refused_with_what_it_is_of() -> None:
         (["int", "arena"], ["int_2", "arena_2"]),
         (["int64_t", "compl", "memcpy"], ["int64_t_2", "compl_2", "memcpy_2"]),
         (["INT8_MAX", "NAN", "I", "X", "INT"], ["int8_max", "nan", "i", "X", "int_2"]),
-        (["", "_", "1x"], ["v_", "v__2", "v1x"]),
-        (["graft_run", "_x", "\u00e9t\u00e9"], ["vgraft_run", "v_x", "v_t_"]),
+        (["", "_", "1x"], ["v", "v_2", "v1x"]),
+        (["a__b", "a._b", "a_"], ["a_b", "a_b_2", "a"]),
+        (["graft_run", "_x", "\u00e9t\u00e9"], ["vgraft_run", "v_x", "v_t"]),
         (["taken"], ["taken_2"]),
     ],
 )
@@ -52,8 +53,8 @@ def test_identifiers_are_made_of_names_and_all_different(names: list[str], wante
     assert list(found) == names
     assert len(set(found.values())) == len(names)
     assert not TAKEN & set(found.values())
-    if "_" not in names:
-        assert list(found.values()) == wanted
+    assert not any("__" in f"{one}_" for one in found.values()), "reserved in C++"
+    assert list(found.values()) == wanted
 
 
 def test_extents_are_expressions_over_the_identifiers() -> None:
@@ -94,6 +95,10 @@ MEANT = {
     "stdint": "it is the name of a header, 'stdint.h'; give another one, as in 'model_stdint'",
     "Limits": "it is the name of a header, 'limits.h'; give another one, as in 'model_Limits'",
     "linux": "it is a macro that compilers define; give another one, as in 'model_linux'",
+    "digits_": "it is reserved in C++, where no name has two underscores together, as 'digits__run' would; give "
+    "another one, as in 'model_digits'",
+    "digits__v2": "it is reserved in C++, where no name has two underscores together, as 'digits__v2_run' would; give "
+    "another one, as in 'model_digits_v2'",
     "_digits": "it is reserved for compilers and their libraries; give another one, as in 'model_digits'",
 }
 
@@ -108,7 +113,8 @@ def test_a_name_that_means_something_else_in_c_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [("digits.so", "digits"), ("libdigits.so", "digits"), ("stdint", "model_stdint"), ("main", "model_main"),
-     ("7.so", "model_7"), ("a-b", "a_b"), ("graft", "model_graft")],
+     ("7.so", "model_7"), ("a-b", "a_b"), ("graft", "model_graft"), ("a_.onnx", "a"), ("_a--b", "model_a_b"),
+     ("_", "model")],
 )  # fmt: skip
 def test_a_name_made_of_that_of_a_file_means_nothing_else(path: str, name: str) -> None:
     assert model_name(None, path) == name

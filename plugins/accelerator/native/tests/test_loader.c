@@ -35,6 +35,23 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   return GRAFT_ERROR_RUN;
 }
 
+/* Allocations that there still are. Where there are none, all fail from then on. */
+enum { ENOUGH = -1, FAILED = -2 };
+static int64_t allocations_left = ENOUGH;
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static bool has_memory(void) {
+  if (allocations_left == 0) allocations_left = FAILED;
+  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
+}
+
+void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
+
+void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
+
 static void seal(uint64_t *words, size_t count) {
   uint64_t sum = 0;
   for (size_t i = 0; i + 1 < count; i++) sum ^= words[i] * (2 * (uint64_t)i + 1);
@@ -131,12 +148,30 @@ static int try_module(const uint64_t *words, size_t count) {
   return good;
 }
 
+/* Each allocation of a load fails in turn; what lacks is the module's memory, or the device's, whose driver says so. */
+static void lack_memory(const uint64_t *words, size_t count) {
+  const GraftModuleSource source = {.name = "m", .kind = "accelerator", .data = words, .size = count * 8};
+  const GraftLoaderHost host = {GRAFT_ABI_VERSION, loader_fail, 1, 1};
+  GraftLoader loader = graft_accelerator_loader(graft_accelerator_simulator("functional"));
+  for (int64_t failed = 0;; failed++) {
+    void *module = NULL;
+    allocations_left = failed;
+    int32_t status = loader.load(loader.user, &host, &source, &module);
+    bool lacked = allocations_left == FAILED;
+    allocations_left = ENOUGH;
+    if (!lacked) break;
+    assert(status && strstr(said, "memory"));
+    assert(status == (strstr(said, "device") ? GRAFT_ERROR_LOADER : GRAFT_ERROR_MEMORY));
+  }
+}
+
 int main(void) {
   uint64_t state = 7, words[256];
   size_t count = module_of(words, false);
   seal(words, count);
   assert(try_module(words, count));
   assert(!try_module(words, count - 1));
+  lack_memory(words, count);
   int good = 0;
   for (int round = 0; round < ROUNDS; round++) {
     size_t size = module_of(words, round % 2), sealed = size;

@@ -96,7 +96,7 @@ static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModul
   Module *module = made;
   char message[512];
   const char *fault = read_module(module, source);
-  if (fault) return host->fail(host, "%s", fault);
+  if (fault) return graft_json_lacked_memory(fault) ? graft_fail_memory(host, source->name) : host->fail(host, "%s", fault);
   module->lt = graft_lt(message, sizeof message);
   if (!module->lt) return host->fail(host, "%s", message);
   int32_t opened = graft_cuda_open_for(host, &module->device);

@@ -67,6 +67,23 @@ static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION,
                              .fail = fail};
 static const GraftLoaderHost LOADER_HOST = {GRAFT_ABI_VERSION, loader_fail, -1, -1};
 
+/* Allocations that there still are. Where there are none, all fail from then on. */
+enum { ENOUGH = -1, FAILED = -2 };
+static int64_t allocations_left = ENOUGH;
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static bool has_memory(void) {
+  if (allocations_left == 0) allocations_left = FAILED;
+  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
+}
+
+void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
+
+void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
+
 /* Runs a module of one node, whose inputs are bytes. */
 static int32_t run(const char *json, int32_t count, unsigned char *const *values, const size_t *sizes) {
   const GraftLoader *loader = graft_loader();
@@ -210,10 +227,30 @@ static int32_t run_with(const Row *row, const unsigned char *data, size_t size) 
   return status;
 }
 
+/* Fails each allocation of a load in turn: every failure has the code of lacking memory. */
+static bool says_that_memory_ran_out(const char *json) {
+  GraftModuleSource source = {.name = "m", .kind = "irregular", .data = json, .size = strlen(json)};
+  int32_t status = GRAFT_ERROR_MEMORY, failed = -1;
+  for (; status == GRAFT_ERROR_MEMORY; failed++) {
+    void *module = NULL;
+    allocations_left = failed + 1;
+    status = graft_loader()->load(NULL, &LOADER_HOST, &source, &module);
+    allocations_left = ENOUGH;
+    if (status == GRAFT_OK) {
+      graft_loader()->unload(NULL, module);
+    }
+  }
+  return status == GRAFT_OK && failed > 0;
+}
+
 int main(void) {
   int64_t runs = 0, failures = 0;
   for (size_t r = 0; r < sizeof ROWS / sizeof *ROWS; r++) {
     const Row *row = ROWS + r;
+    if (!says_that_memory_ran_out(row->json)) {
+      fprintf(stderr, "%s: a load that lacked memory said something else\n", row->name);
+      return 1;
+    }
     Bytes good = {0};
     row->append(&good);
     if (run_with(row, good.data, good.size) != GRAFT_OK) {

@@ -52,6 +52,23 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   return GRAFT_ERROR_RUN;
 }
 
+/* Allocations that there still are. Where there are none, all fail from then on. */
+enum { ENOUGH = -1, FAILED = -2 };
+static int64_t allocations_left = ENOUGH;
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static bool has_memory(void) {
+  if (allocations_left == 0) allocations_left = FAILED;
+  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
+}
+
+void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
+
+void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
+
 static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail, -1, -1};
 static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION, .size = sizeof(GraftApi), .fail = run_fail};
 
@@ -140,6 +157,22 @@ static void test_damaged_graphs(void) {
   }
 }
 
+/* Each allocation of a load fails in turn. */
+static void test_lack_of_memory_has_its_code(void) {
+  int32_t status = GRAFT_ERROR_MEMORY;
+  int64_t failed = -1;
+  for (; status == GRAFT_ERROR_MEMORY; failed++) {
+    void *module = NULL;
+    allocations_left = failed + 1;
+    status = load(GRAPH, strlen(GRAPH), &module);
+    allocations_left = ENOUGH;
+    if (status == GRAFT_OK) {
+      graft_loader()->unload(NULL, module);
+    }
+  }
+  CHECK(status == GRAFT_OK && failed > 5);
+}
+
 int main(void) {
   void *module = NULL;
   if (load(GRAPH, strlen(GRAPH), &module) != GRAFT_OK) {
@@ -156,5 +189,6 @@ int main(void) {
   test_calls_at_a_time();
   graft_loader()->unload(NULL, module);
   test_damaged_graphs();
+  test_lack_of_memory_has_its_code();
   return 0;
 }

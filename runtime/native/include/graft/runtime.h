@@ -99,13 +99,18 @@ typedef struct GraftModuleSource {
 } GraftModuleSource;
 
 /* `fail` stores the message for the caller of the loader and returns GRAFT_ERROR_LOADER; where memory ran out, a loader
- * returns GRAFT_ERROR_MEMORY behind it. How many inputs and outputs a function is given is known where it is looked up
+ * returns what `graft_fail_memory` does. How many inputs and outputs a function is given is known where it is looked up
  * for a call, and -1 elsewhere. */
 typedef struct GraftLoaderHost {
   uint32_t abi_version;
   int32_t (*fail)(const struct GraftLoaderHost *host, const char *format, ...);
   int32_t input_count, output_count;
 } GraftLoaderHost;
+
+static inline int32_t graft_fail_memory(const GraftLoaderHost *host, const char *module) {
+  host->fail(host, "module '%s': memory ran out", module);
+  return GRAFT_ERROR_MEMORY;
+}
 
 typedef struct GraftLoader {
   uint32_t abi_version;

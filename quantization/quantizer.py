@@ -68,7 +68,8 @@ class Quantizer:
             moved += favour_large_inputs(floats, recipe, batches, running)
         for one in recipes:
             sites = sites_of(floats, one)
-            if not (sites.products or sites.groups or sites.caches or one.blocks):
+            in_blocks = one.blocks or any(layer.blocks for _, layer in one.layers)
+            if not (sites.products or sites.groups or sites.caches or in_blocks):
                 raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: {_why_nothing(floats)}")
             facts.want(sites, one)
         if facts.observers:
@@ -128,11 +129,13 @@ class Quantizer:
             count = f"{len(nodes)} " if named else ""
             said = f", sums in {sums}" if sums else ""
             notes.append(f"{count}products in blocks of {scaled_name(type)}, {type.bits:g} bits a number{said}")
-        done = {node: None for nodes in by_type.values() for node in nodes}
-        others = [node for node in taken if node not in done]
+        in_blocks = [
+            node for node in taken if recipe_of_node(node, recipe).blocks
+        ]  # what is no product stays in floats
+        others = [node for node in taken if node not in in_blocks]
         if not by_type:
             return model, recipe
-        if (recipe.blocks and not recipe.layers) or not others:
+        if not others:
             model.metadata_props[NOTES] = f"recipe '{recipe.name}': {', '.join(notes)}"
             return model, None
         model.metadata_props[NOTES] = "\n".join(notes)
@@ -143,7 +146,7 @@ class Quantizer:
             recipe,
             blocks="",
             nodes=tuple(one for one in recipe.nodes if one in fitting),
-            keep=(*recipe.keep, *(literal(node.name or "") for node in done)),
+            keep=(*recipe.keep, *(literal(node.name or "") for node in in_blocks)),
             layers=tuple((pattern, one) for pattern, one in recipe.layers if pattern in fitting and not one.blocks),
         )
 

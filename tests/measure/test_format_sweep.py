@@ -73,7 +73,10 @@ def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
     assert (other.weight_bits, other.output.snr_db > row.output.snr_db) == (row.weight_bits, True)
     converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
     assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
-    assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}
+    wanted = compare(convolutions(), quantize(convolutions(), types[0]), {"x": X[:4]}).layers
+    assert [layer.layer for layer in row.layers] == ["c1", "c3", "fc"]
+    assert [layer.saturated for layer in row.layers] == [layer.saturated for layer in wanted]
+    assert row.saturated > other.saturated == 0
 
 
 def test_other_data_may_calibrate():

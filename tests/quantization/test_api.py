@@ -328,6 +328,13 @@ def test_blocks_of_a_format_of_ones_own_are_a_table_of_the_recipe(exact):
     )  # one is depthwise, and stays
 
 
+def test_layers_in_blocks_may_be_all_that_a_recipe_has():
+    found = quantize(convolutions(), {"base": "int8", "layers": {"*": "mxfp4"}}, {"x": X})
+    wanted = convert_scaled(in_floats(convolutions()), "mxfp4", depthwise=True)  # a sum is no product, and stays
+    np.testing.assert_array_equal(np.asarray(graft.compile(found)(X)), np.asarray(graft.compile(wanted)(X)))
+    assert notes_of(found) == ["recipe 'int8': 4 products in blocks of mxfp4, 4.25 bits a number"]
+
+
 def test_weights_in_blocks_are_finite():
     floats = model("g (float[n,32] x) => (float[n,2] y) { y = MatMul (x, w) }", w=np.full((32, 2), np.inf))
     with pytest.raises(RecipeError) as caught:

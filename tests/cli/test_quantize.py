@@ -27,7 +27,7 @@ def test_a_model_is_written_with_its_errors(graft, tmp_path, data):
     found = graft("quantize", DIGITS, "--recipe", "int8-channel", "--data", data, "-o", output)
     assert found.code == 0, found.err
     lines = found.out.splitlines()
-    assert lines[0] == "LAYER     OPERATOR  SNR dB   MAX ABS  SATURATED  UNDERFLOWED  INVALID  ELEMENTS"
+    assert lines[0] == "LAYER    OPERATOR  SNR dB  MAX ABS  SATURATED  UNDERFLOWED  INVALID  ELEMENTS"
     assert [line.split()[0] for line in lines[1:7]] == ["conv_0", "conv_3", "conv_6", "gemm_10", "logits", "logits"]
     assert lines[7].startswith("metric: 0.")
     assert lines[8] == "recipe 'int8-channel': 5 scales of activations, 5 products, 8.10 bits a weight"

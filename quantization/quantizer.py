@@ -11,7 +11,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.core.rewriting.node_rewrite import has_trait
-from graft.datatypes.scaled.conversion import convert_scaled
+from graft.datatypes.scaled.conversion import convert_scaled, is_depthwise
 from graft.datatypes.scaled.products import FLOAT32
 from graft.datatypes.scaled.scaled_type import ScaledType, scaled_name
 from graft.errors import RecipeError
@@ -161,9 +161,9 @@ class Quantizer:
             one, activation = known.get(product.node.name), readers.get(product.node)
             rounded = None if one is None else self.facts.rounded[key_of(one)]
             weight = FLOAT_BITS if rounded is None else rounded.stored_bits / rounded.codes.size
-            own = recipe_of_node(product.node, recipe)
-            if own.blocks and product.node in taken:
-                return bits_in_blocks(product, own.scaled_type), own.scaled_type.bits
+            if product.node in taken and _is_in_blocks(product.node, recipe):
+                type = recipe_of_node(product.node, recipe).scaled_type
+                return bits_in_blocks(product, type), type.bits
             return weight, FLOAT_BITS if activation is None else GRIDS[activation.type].bits
 
         sites, taken = sites_of(self.floats, recipe), set(chosen(self.floats, recipe))
@@ -189,7 +189,7 @@ class Quantizer:
         def formats(product: Product) -> tuple[str, str, str]:
             name = product.node.name
             one = own.get(name)
-            if one is not None and one.blocks:
+            if one is not None and _is_in_blocks(product.node, recipe):
                 return one.scaled_type.element, one.scaled_type.element, one.accumulators
             both = weights.get(name, "float32"), activations.get(name, "float32")
             return (*both, "" if one is None or both == ("float32", "float32") else one.accumulators)
@@ -210,6 +210,11 @@ class Quantizer:
         running = self.running
         rows = compare(self.original, model, self.data, threads=running.threads, manager=running.manager).layers
         return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
+
+
+def _is_in_blocks(product: ir.Node, recipe: Recipe) -> bool:
+    """Whether a product is computed in blocks: of depthwise ones those that have a layer of the recipe."""
+    return bool(recipe_of_node(product, recipe).blocks) and (bool(recipe.layers) or not is_depthwise(product))
 
 
 def _why_nothing(model: ir.Model) -> str:

@@ -33,7 +33,7 @@ from graft.quantization.sizes import FLOAT_BITS, Size, bits_in_blocks, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
 from graft.quantization.statistics.observation import Progress, Running
-from graft.quantization.weights import bias_shift, key_of, require_finite_weights, scaled_weights
+from graft.quantization.weights import bias_shift, key_of, require_finite_weights, scaled_weights, short_blocks
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Quantizer:
 
     def _in_blocks(self, recipe: Recipe) -> tuple[ir.Model, Recipe | None]:
         """Return the model with the products that a recipe has in blocks, and the recipe of all others, if any."""
-        taken, model, notes = list(chosen(self.floats, recipe)), self.floats.clone(), list[str]()
+        taken, model, notes, ends = list(chosen(self.floats, recipe)), self.floats.clone(), list[str](), list[str]()
         products = [node for node in self.floats.graph if product_of(node) is not None]
         by_type: dict[tuple[ScaledType, str], list[ir.Node]] = {}
         if recipe.blocks and not recipe.layers:
@@ -129,16 +129,17 @@ class Quantizer:
             count = f"{len(nodes)} " if named else ""
             said = f", sums in {sums}" if sums else ""
             notes.append(f"{count}products in blocks of {scaled_name(type)}, {type.bits:g} bits a number{said}")
-        in_blocks = [
-            node for node in taken if recipe_of_node(node, recipe).blocks
-        ]  # what is no product stays in floats
+            if short := short_blocks(nodes, type.block):
+                ends.append(f"weights whose last block is short: {', '.join(short)}")
+        # What is no product stays in floats.
+        in_blocks = [node for node in taken if recipe_of_node(node, recipe).blocks]
         others = [node for node in taken if node not in in_blocks]
         if not by_type:
             return model, recipe
         if not others:
-            model.metadata_props[NOTES] = f"recipe '{recipe.name}': {', '.join(notes)}"
+            model.metadata_props[NOTES] = "\n".join((f"recipe '{recipe.name}': {', '.join(notes)}", *ends))
             return model, None
-        model.metadata_props[NOTES] = "\n".join(notes)
+        model.metadata_props[NOTES] = "\n".join((*notes, *ends))
         fitting = {pattern for pattern in (*recipe.nodes, *dict(recipe.layers)) if any(
             matches(node, (pattern,)) for node in others
         )}  # fmt: skip

@@ -171,10 +171,8 @@ def command(
     options["metric"] = metric
     keep_clear(output := output_of(output))
     with counting("calibration") as progress:
-        given, rows = (
-            {**options, "within": within, "progress": progress, "resume": resume},
-            batches_of(data, preprocess),
-        )
+        given = {**options, "within": within, "progress": progress, "resume": resume}
+        rows = batches_of(data, preprocess)
         search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, rows, keep=keep, **given)
         if mixed or bits is not None:
             search = partial(assign, model, mixed or MIXED, rows, bits=bits, **given)

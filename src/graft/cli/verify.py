@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from graft.measure.verification import VerifyReport
     from graft.quantization.metrics import Metric
     from graft.quantization.statistics.data import Given
+    from graft.runtime.program import Program
 
 SIMULATOR = "vendor-simulator"
 
@@ -100,15 +101,7 @@ def command(
 
     if original is not None:
         return _against_floats(state, file, original, batches_of(data, preprocess), metric, snr)
-    program = None
-    if is_artifact(file):
-        if model is None:
-            raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
-        if state.switched_off:
-            raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
-        program = load_artifact(state, file, strict=state.strict)
-    elif model is not None:
-        raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
+    program = _program_of(state, file, model)
     bindings, ranges = bindings_and_ranges(dims)
     reports = [
         graft.verify(
@@ -140,6 +133,19 @@ def command(
         within = f"rtol {rtol:g}, atol {atol:g}" + ("" if steps is None else f", {steps} steps of quantised values")
         _print_reports(bindings, reports, f"{file} {'agrees with' if ok else 'differs from'} {against} ({within})")
     return ExitCode.OK if ok else ExitCode.ACCURACY
+
+
+def _program_of(state: State, file: Path, model: Path | None) -> Program | None:
+    """Return the program of an artifact, which came from a model, or None where the file is a model itself."""
+    if not is_artifact(file):
+        if model is not None:
+            raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
+        return None
+    if model is None:
+        raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
+    if state.switched_off:
+        raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
+    return load_artifact(state, file, strict=state.strict)
 
 
 def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport], verdict: str) -> None:

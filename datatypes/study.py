@@ -181,26 +181,30 @@ class Errors:
         """Take in an array of results and what float64 gives.
 
         A result is saturated if it is the largest number (or infinite) and float64's is larger; it has underflowed if
-        float64's is not zero and below the smallest number; it is invalid if it is NaN and float64's is not.
+        float64's is not zero and below the smallest number; it is invalid if it is NaN and float64's is not, or if
+        one of them is infinite, they differ, and it is not saturated.
         """
         exact = np.asarray(exact, np.float64)
-        invalid = np.isnan(actual) & ~np.isnan(exact)
         both = np.isfinite(actual) & np.isfinite(exact)
-        error = np.abs(np.where(both, actual - exact, 0.0))
         size = np.abs(exact)
+        saturated = (np.abs(actual) >= largest) & (size > largest)
+        invalid = ~both & ~np.isnan(exact) & (actual != exact) & ~saturated
+        error = np.abs(np.subtract(actual, exact, where=both, out=np.zeros(exact.shape)))
         self.max_abs = max(self.max_abs, float(np.max(error, initial=0.0)))
         relative = error[size > 0] / size[size > 0]
         self.max_rel = max(self.max_rel, float(np.max(relative, initial=0.0)))
         self.signal += float(np.sum(np.where(both, exact, 0.0) ** 2))
         self.noise += float(np.sum(error**2))
-        self.saturated += int(np.count_nonzero((np.abs(actual) >= largest) & (size > largest)))
+        self.saturated += int(np.count_nonzero(saturated))
         self.underflowed += int(np.count_nonzero((size > 0) & (size < smallest)))
         self.invalid += int(np.count_nonzero(invalid))
         self.elements += actual.size
 
     @property
     def snr_db(self) -> float:
-        """The signal-to-noise ratio in decibels; infinite where there is no error."""
+        """The signal-to-noise ratio in decibels: infinite without any error, minus infinite with invalid results."""
+        if self.invalid:
+            return -math.inf
         if self.noise == 0:
             return math.inf
         return 10 * math.log10(self.signal / self.noise) if self.signal > 0 else -math.inf

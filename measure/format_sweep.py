@@ -37,7 +37,7 @@ from graft.datatypes.study import (
 from graft.errors import DatatypeError
 from graft.measure.hardware_cost import CostTable, Formats, HardwareCost, cost_of, table_of
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.comparison import quantized_layers
+from graft.quantization.comparison import quantized_layers, require_numbers
 from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import RECIPES, Recipe, in_blocks, recipe_of
 from graft.quantization.sites import Product
@@ -146,10 +146,8 @@ class _Form:
     smallest: float = 0.0
 
 
-def _in_type(
-    name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float, elements: str = "", sums: str = ""
-) -> _Form:
-    """Return a model that computes in a type, of ``elements``, with ``sums``; a layer is what does, and all of float32.
+def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float, sums: str = "") -> _Form:
+    """Return a model that computes in a type, with ``sums``; a layer is what does, and all of float32.
 
     ``sums`` are of a type by its name, or "".
     """
@@ -171,9 +169,8 @@ def _in_type(
         return (product.node.name, product.node.domain, product.node.op_type) in same
 
     def formats(product: Product) -> Formats:
-        return (FLOAT32, FLOAT32, "") if is_kept(product) else (elements, elements, _short(sums))
+        return (FLOAT32, FLOAT32, "") if is_kept(product) else (_short(dtype), _short(dtype), _short(sums))
 
-    elements = elements or _short(dtype)
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
     return _Form(name, dtype, model, size_of(original, bits_of), observed, formats, (), seen, largest, smallest)
 
@@ -182,10 +179,7 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
     """Return a model quantised by a recipe; a layer is a node that reads codes."""
     quantizer = Quantizer.measured(original, [recipe], data, None, running)
     model = quantizer.written(recipe)
-    if recipe.blocks and not recipe.layers:
-        type = recipe.scaled_type
-        element, sums = _short(type.element), recipe.accumulators
-        return _in_type(recipe.name, scaled_name(type), original, model, type.bits, element, sums)
+    type = scaled_name(recipe.scaled_type) if recipe.blocks and not recipe.layers else "recipe"
     layers = quantized_layers(original, model)
     watched = [name for layer in layers for name in layer.code_names]
     seen = {layer.name: (layer.operator, layer.add) for layer in layers}
@@ -195,7 +189,7 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
         weight, activation, sums = map(_short, names(product))
         return weight, activation, sums
 
-    return _Form(recipe.name, "recipe", model, quantizer.size_of(recipe), model, formats, watched, seen)
+    return _Form(recipe.name, type, model, quantizer.size_of(recipe), model, formats, watched, seen)
 
 
 def _short(dtype: str) -> str:
@@ -221,6 +215,8 @@ class _Study:
         run = running.runner(observed)
         wide = [self._widened(one) for one in fed]
         self._exact = [(results[self._output], {k: results[v] for k, v in names.items()}) for results in map(run, wide)]
+        for feeds, (exact, _) in zip(fed, self._exact, strict=True):
+            require_numbers(self._output, exact, feeds)
         self._float32_ms = 0.0
 
     def row(self, form: _Form) -> TypeRow:

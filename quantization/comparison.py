@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.core.rewriting.node_rewrite import constant_of, hands_on, is_operator
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import CUSTOM_DOMAIN
-from graft.datatypes.scaled.operators import DOMAIN
+from graft.datatypes.scaled.blocks import ScaledArray
+from graft.datatypes.scaled.operators import DOMAIN, scaled_type_of
+from graft.datatypes.scaled.scaled_type import ScaledType
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
@@ -23,7 +26,7 @@ from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
 from graft.quantization.preparation import MOVED, in_floats, preparation_of
 from graft.quantization.sites import X
-from graft.quantization.statistics.data import Batches, Given
+from graft.quantization.statistics.data import Batches, Feeds, Given
 from graft.quantization.statistics.observation import Running
 from graft.runtime.arguments import FUNCTION, SHAPES, WHOLE, optional, takes
 
@@ -31,14 +34,19 @@ if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
 
 
+BEHIND_BLOCKS = ("Add", "Mul", "Reshape", "Transpose")
+"""What stands behind a product in blocks, in the layer that it was: a bias, factors, the order of axes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Errors of a quantised model against its float model.
 
     A row of ``layers`` is a node with quantised inputs: the error of its result inside the model; of its first input
-    how many elements saturated (the range of the codes ends before them) and how many underflowed (became 0). Layers
-    between which factors were moved have other results by intent and are no rows. ``metric`` and ``float_metric`` are
-    None without labels and without a metric.
+    how many elements saturated (the range of the codes ends before them) and how many underflowed (became 0). A result
+    is invalid that is NaN, or infinite where the float model's is not: such a row has no signal (minus infinity). Where
+    the float model's is NaN inside, nothing is compared. Layers between which factors were moved have other results by
+    intent and are no rows. ``metric`` and ``float_metric`` are None without labels and without a metric.
     """
 
     layers: tuple[LayerRow, ...]
@@ -74,7 +82,8 @@ def compare(
     """Run a float model and a quantised one on data (seeded random inputs without) and compare layers and outputs.
 
     ``data`` are as for `graft.quantize`; ``metric`` gets the outputs of all rows by name and the labels, None if there
-    are none, and gives a number, the larger the better. Raises RecipeError if the models have different outputs.
+    are none, and gives a number, the larger the better. Raises RecipeError if the models have different outputs, and
+    where one of the float model is NaN on the data.
     """
     codes = load(quantized, shapes=shapes)
     floats = in_floats(original, shapes, **preparation_of(codes))
@@ -95,16 +104,41 @@ def compare(
     batches = 0
     for batch in Batches(sample_inputs(floats) if data is None else data, floats):
         exact, found = run_floats(batch.feeds), run_codes(batch.feeds)
-        for name, errors in whole.items():
-            errors.add(found[name], exact[name], np.inf, 0.0)
         for layer, errors in zip(layers, own, strict=True):
             layer.add(errors, found, exact[layer.float_name])
+        for name, errors in whole.items():
+            require_numbers(name, exact[name], batch.feeds)
+            errors.add(found[name], exact[name], np.inf, 0.0)
         for one, values in ((float_scores, exact), (scores, found)):
             one.add({name: values[name] for name in outputs}, batch.labels)
         batches += 1
     rows = (LayerRow.of(layer.name, layer.operator, errors) for layer, errors in zip(layers, own, strict=True))
     totals = tuple(LayerRow.of(name, "output", errors) for name, errors in whole.items())
     return Comparison(tuple(rows), totals, float_scores.value(metric), scores.value(metric), batches)
+
+
+def require_numbers(name: str, exact: np.ndarray, feeds: Feeds) -> None:
+    """Raise RecipeError where an output of the float model holds NaN, beside which nothing can be compared."""
+    count = int(np.count_nonzero(np.isnan(exact)))
+    if count:
+        given = (one for one, array in feeds.items() if array.dtype.kind == "f" and not np.isfinite(array).all())
+        cause = next((f"whose '{one}' holds NaN or infinity" for one in given), "which are finite")
+        raise RecipeError(
+            f"output '{name}' of the float model has {count} elements that are NaN on the data, {cause}; mend the "
+            "data, or the model",
+            output=name,
+        )
+
+
+class _Quantized(Protocol):
+    """What is quantised as the first input of a layer, by the values of the model of codes that show it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of these values."""
+
+    def count(self, errors: Errors, found: Mapping[str, np.ndarray]) -> None:
+        """Count the elements that saturated, and those that became 0, of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +150,38 @@ class _Range:
     high: float
     half: float
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.value,)
+
+    def count(self, errors: Errors, found: Mapping[str, np.ndarray]) -> None:
+        x = found[self.value]
+        errors.saturated += int(np.count_nonzero((x < self.low) | (x > self.high)))
+        errors.underflowed += int(np.count_nonzero((x != 0) & (np.abs(x) < self.half)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """A value that is encoded in blocks of a scaled type along an axis, its elements and its scales."""
+
+    value: str
+    elements: str
+    scales: str
+    type: ScaledType
+    axis: int
+    tensor_scale: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.value, self.elements, self.scales
+
+    def count(self, errors: Errors, found: Mapping[str, np.ndarray]) -> None:
+        x, elements = found[self.value], found[self.elements]
+        array = ScaledArray(self.type, elements, found[self.scales], self.axis % x.ndim, self.tensor_scale)
+        largest = array.spread(array.scale_numbers() * (self.type.element_format.largest * self.tensor_scale))
+        errors.saturated += int(np.count_nonzero(np.abs(x) > largest))
+        errors.underflowed += int(np.count_nonzero((x != 0) & (array.element_numbers() == 0)))
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -125,21 +191,19 @@ class Layer:
     operator: str
     float_name: str
     code_name: str
-    quantized: _Range | None
+    quantized: _Quantized | None
     """What is quantised as its first input."""
 
     @property
     def code_names(self) -> tuple[str, ...]:
         """The values of the model of codes that errors are counted in."""
-        return (self.code_name,) if self.quantized is None else (self.code_name, self.quantized.value)
+        return (self.code_name, *(() if self.quantized is None else self.quantized.names))
 
     def add(self, errors: Errors, found: Mapping[str, np.ndarray], exact: np.ndarray) -> None:
         """Add the errors of a batch: the values of the model of codes, and what the result is in floats."""
         errors.add(found[self.code_name], exact, np.inf, 0.0)
         if self.quantized is not None:
-            x = found[self.quantized.value]
-            errors.saturated += int(np.count_nonzero((x < self.quantized.low) | (x > self.quantized.high)))
-            errors.underflowed += int(np.count_nonzero((x != 0) & (np.abs(x) < self.quantized.half)))
+            self.quantized.count(errors, found)
 
 
 def quantized_layers(floats: ir.Model, codes: ir.Model) -> list[Layer]:
@@ -159,8 +223,32 @@ def quantized_layers(floats: ir.Model, codes: ir.Model) -> list[Layer]:
         has_form = has_forms and (node.domain, node.op_type) != (before.domain, before.op_type)
         if has_form or (any(is_operator(one, "DequantizeLinear") for one in scaled) and not hands_on(node)):
             names = before.outputs[0].name or "", node.outputs[0].name or ""
-            found.append(Layer(node.name or "", before.op_type, *names, _range(node)))
+            found.append(Layer(node.name or "", before.op_type, *names, _blocks(node) or _range(node)))
     return found
+
+
+def _blocks(node: ir.Node) -> _Blocks | None:
+    """Return what a product in blocks multiplies from the left, for the last node of its layer."""
+    product = _before(node, lambda one: one.op_type not in BEHIND_BLOCKS or one.domain != "")
+    if product is None or (product.domain, product.op_type) != (DOMAIN, "MatMul"):
+        return None
+    encode = _before(product, lambda one: (one.domain, one.op_type) == (DOMAIN, "Encode"))
+    value = None if encode is None else encode.inputs[X]
+    if encode is None or value is None:
+        return None
+    whole = constant_of(encode.inputs[1]) if len(encode.inputs) > 1 else None
+    elements, scales = (made.name or "" for made in encode.outputs)
+    view, factor = NodeView(encode), 1.0 if whole is None else float(whole)
+    return _Blocks(value.name or "", elements, scales, scaled_type_of(view), view.attribute("axis", -1), factor)
+
+
+def _before(node: ir.Node, wanted: Callable[[ir.Node], bool]) -> ir.Node | None:
+    """Return the first node that is wanted, of a node and those that make its first input, that one's, and so on."""
+    one: ir.Node | None = node
+    while one is not None and not wanted(one):
+        value = one.inputs[X] if one.inputs else None
+        one = None if value is None else value.producer()
+    return one
 
 
 def _range(node: ir.Node) -> _Range | None:

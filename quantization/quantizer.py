@@ -11,7 +11,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.core.rewriting.node_rewrite import has_trait
-from graft.datatypes.scaled.conversion import convert_scaled
+from graft.datatypes.scaled.conversion import convert_scaled, is_depthwise
 from graft.datatypes.scaled.products import FLOAT32
 from graft.datatypes.scaled.scaled_type import ScaledType, scaled_name
 from graft.errors import RecipeError
@@ -33,7 +33,7 @@ from graft.quantization.sizes import FLOAT_BITS, Size, bits_in_blocks, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
 from graft.quantization.statistics.observation import Progress, Running
-from graft.quantization.weights import bias_shift, key_of, require_finite_weights, scaled_weights
+from graft.quantization.weights import bias_shift, key_of, require_finite_weights, scaled_weights, short_blocks
 
 
 @dataclass(slots=True)
@@ -68,7 +68,8 @@ class Quantizer:
             moved += favour_large_inputs(floats, recipe, batches, running)
         for one in recipes:
             sites = sites_of(floats, one)
-            if not (sites.products or sites.groups or sites.caches or one.blocks):
+            in_blocks = one.blocks or any(layer.blocks for _, layer in one.layers)
+            if not (sites.products or sites.groups or sites.caches or in_blocks):
                 raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: {_why_nothing(floats)}")
             facts.want(sites, one)
         if facts.observers:
@@ -111,7 +112,7 @@ class Quantizer:
 
     def _in_blocks(self, recipe: Recipe) -> tuple[ir.Model, Recipe | None]:
         """Return the model with the products that a recipe has in blocks, and the recipe of all others, if any."""
-        taken, model, notes = list(chosen(self.floats, recipe)), self.floats.clone(), list[str]()
+        taken, model, notes, ends = list(chosen(self.floats, recipe)), self.floats.clone(), list[str](), list[str]()
         products = [node for node in self.floats.graph if product_of(node) is not None]
         by_type: dict[tuple[ScaledType, str], list[ir.Node]] = {}
         if recipe.blocks and not recipe.layers:
@@ -128,14 +129,17 @@ class Quantizer:
             count = f"{len(nodes)} " if named else ""
             said = f", sums in {sums}" if sums else ""
             notes.append(f"{count}products in blocks of {scaled_name(type)}, {type.bits:g} bits a number{said}")
-        done = {node: None for nodes in by_type.values() for node in nodes}
-        others = [node for node in taken if node not in done]
+            if short := short_blocks(nodes, type.block):
+                ends.append(f"weights whose last block is short: {', '.join(short)}")
+        # What is no product stays in floats.
+        in_blocks = [node for node in taken if recipe_of_node(node, recipe).blocks]
+        others = [node for node in taken if node not in in_blocks]
         if not by_type:
             return model, recipe
-        if (recipe.blocks and not recipe.layers) or not others:
-            model.metadata_props[NOTES] = f"recipe '{recipe.name}': {', '.join(notes)}"
+        if not others:
+            model.metadata_props[NOTES] = "\n".join((f"recipe '{recipe.name}': {', '.join(notes)}", *ends))
             return model, None
-        model.metadata_props[NOTES] = "\n".join(notes)
+        model.metadata_props[NOTES] = "\n".join((*notes, *ends))
         fitting = {pattern for pattern in (*recipe.nodes, *dict(recipe.layers)) if any(
             matches(node, (pattern,)) for node in others
         )}  # fmt: skip
@@ -143,7 +147,7 @@ class Quantizer:
             recipe,
             blocks="",
             nodes=tuple(one for one in recipe.nodes if one in fitting),
-            keep=(*recipe.keep, *(literal(node.name or "") for node in done)),
+            keep=(*recipe.keep, *(literal(node.name or "") for node in in_blocks)),
             layers=tuple((pattern, one) for pattern, one in recipe.layers if pattern in fitting and not one.blocks),
         )
 
@@ -158,9 +162,9 @@ class Quantizer:
             one, activation = known.get(product.node.name), readers.get(product.node)
             rounded = None if one is None else self.facts.rounded[key_of(one)]
             weight = FLOAT_BITS if rounded is None else rounded.stored_bits / rounded.codes.size
-            own = recipe_of_node(product.node, recipe)
-            if own.blocks and product.node in taken:
-                return bits_in_blocks(product, own.scaled_type), own.scaled_type.bits
+            if product.node in taken and _is_in_blocks(product.node, recipe):
+                type = recipe_of_node(product.node, recipe).scaled_type
+                return bits_in_blocks(product, type), type.bits
             return weight, FLOAT_BITS if activation is None else GRIDS[activation.type].bits
 
         sites, taken = sites_of(self.floats, recipe), set(chosen(self.floats, recipe))
@@ -186,7 +190,7 @@ class Quantizer:
         def formats(product: Product) -> tuple[str, str, str]:
             name = product.node.name
             one = own.get(name)
-            if one is not None and one.blocks:
+            if one is not None and _is_in_blocks(product.node, recipe):
                 return one.scaled_type.element, one.scaled_type.element, one.accumulators
             both = weights.get(name, "float32"), activations.get(name, "float32")
             return (*both, "" if one is None or both == ("float32", "float32") else one.accumulators)
@@ -207,6 +211,11 @@ class Quantizer:
         running = self.running
         rows = compare(self.original, model, self.data, threads=running.threads, manager=running.manager).layers
         return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
+
+
+def _is_in_blocks(product: ir.Node, recipe: Recipe) -> bool:
+    """Whether a product is computed in blocks: of depthwise ones those that have a layer of the recipe."""
+    return bool(recipe_of_node(product, recipe).blocks) and (bool(recipe.layers) or not is_depthwise(product))
 
 
 def _why_nothing(model: ir.Model) -> str:

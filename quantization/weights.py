@@ -53,6 +53,16 @@ def require_finite_weights(nodes: Iterable[ir.Node]) -> None:
             raise not_finite(node.inputs[WEIGHTS].name or "")  # type: ignore[union-attr]
 
 
+def short_blocks(nodes: Iterable[ir.Node], block: int | None) -> list[str]:
+    """Return the weights that are longer than a block and end with a short one, each with its length."""
+    found: dict[str, int] = {}
+    for product in filter(None, map(product_of, nodes)):
+        terms = (product.weights.shape or ())[product.terms]
+        if block and isinstance(terms, int) and terms > block and terms % block:
+            found[product.weights.name or ""] = terms % block
+    return [f"'{name}' ({left} of {block})" for name, left in found.items()]
+
+
 def key_of(product: Product) -> Key:
     """Return what the weights of a product are known by: products that share them may scale them differently."""
     assert product.scaling is not None

@@ -1,9 +1,10 @@
 """Quantised networks, beside those of ONNX Runtime's quantiser on the same data: `python -m benchmarks.quantization`.
 
 Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
-ResNet-50 takes with 100 images of 224 x 224; ``--scaled`` converts to scaled types, which Graft runs; ``--mixed``
-searches for recipes of layers, at as many bits as uniform int4 takes and at 4.5, and prints the time of the processor;
-``--draws`` sets int8 beside that of ONNX Runtime's quantiser on so many other draws of held-out images, in pairs.
+ResNet-50 takes with 100 images of 224 x 224; ``--scaled`` converts to scaled types, or weights alone to their elements,
+which Graft runs; ``--mixed`` searches for recipes of layers, at as many bits as uniform int4 takes and at 4.5, and
+prints the time of the processor; ``--draws`` sets int8 beside that of ONNX Runtime's quantiser on so many other draws
+of held-out images, in pairs.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ PEERS = {
     "ort int8, channels, entropy": {"per_channel": True, "method": "Entropy"},
 }  # fmt: skip
 """ONNX Runtime's quantiser by its options."""
+WEIGHTS_IN_BLOCKS = ("mxfp4-weights", "mxfp6-weights")
 SCALED = (
     "mxfp8e4m3", "mxfp8e4m3-even", "mxfp8e4m3-floor", "mxfp6e2m3", "mxfp6e2m3-rceil", "mxfp4", "mxfp4-even",
 )  # fmt: skip
@@ -177,9 +179,11 @@ def quantized(task: Task) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def scaled(task: Task) -> Iterator[tuple[str, ir.Model]]:
-    """Yield the model with products in each scaled type."""
+    """Yield the model with products in each scaled type, and with weights in blocks of some."""
     for name in SCALED:
         yield name, convert_scaled(task.model, name)
+    for name in WEIGHTS_IN_BLOCKS:
+        yield name, graft.quantize(task.model, name, {task.model.graph.inputs[0].name or "": task.images})
 
 
 def outputs(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:

@@ -164,7 +164,15 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
         if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
             tensor: ir.TensorProtocol = attribute.value
             return tensor
+        for name, kind in _NUMBERS.items():
+            given = producer.attributes.get(name)
+            if given is not None and given.value is not None:
+                return ir.tensor(np.array(given.value, kind))
     return None
+
+
+_NUMBERS = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+"""Attributes of Constant that hold no tensor but numbers, and their types."""
 
 
 def likeness(node: ir.Node, *, constants: bool = False) -> tuple[object, ...] | None:

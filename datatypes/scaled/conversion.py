@@ -86,7 +86,7 @@ def convert_scaled(
     sums_format(accumulate)  # which refuses what is no type of sums
     writer = _Writer(converted, own[0], own[1], {"rounding": rounding, "seed": seed}, accumulate)
     found = [node for node in converted.graph if not any(matches(node, pattern) for pattern in keep)]
-    found = [node for node in found if _is_product(node) and (depthwise or not _is_depthwise(node))]
+    found = [node for node in found if _is_product(node) and (depthwise or not is_depthwise(node))]
     for node in found:
         writer.convert(node)
     if not found:
@@ -113,7 +113,7 @@ def _is_product(node: ir.Node) -> bool:
     return len(tensor.shape) == 2 and (ValueView(x).rank or 0) > 0
 
 
-def _is_depthwise(node: ir.Node) -> bool:
+def is_depthwise(node: ir.Node) -> bool:
     """Whether a convolution has groups of one channel each."""
     shape = static_shape(node.inputs[1])
     return (

@@ -159,9 +159,26 @@ class Batches:
                     input=view.name,
                 )
         try:
-            return array.astype(numpy_dtype(view.dtype), copy=False)
+            return _cast(array, view)
         except (TypeError, ValueError) as error:
             raise RecipeError(f"array '{view.name}' of the data holds no numbers: {error}", input=view.name) from error
+
+
+def _cast(array: np.ndarray, view: ValueView) -> np.ndarray:
+    """Return an array in an input's type; raise RecipeError for numbers that it has not (rounded ones it has)."""
+    kind = numpy_dtype(view.dtype)
+    if array.dtype == kind or array.dtype.kind not in "biufc":
+        return array.astype(kind, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = array.real.astype(kind)
+    lost = found != array if kind.kind in "biu" else (np.isfinite(array) & ~np.isfinite(found)) | (array.imag != 0)
+    if lost.any():
+        raise RecipeError(
+            f"array '{view.name}' of the data holds {array[lost][0]}, which {view.dtype} has not; give numbers that it "
+            "has",
+            input=view.name,
+        )
+    return found
 
 
 def _rows_said(lengths: Mapping[str, int], steps: Mapping[str, int]) -> str:

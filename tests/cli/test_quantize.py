@@ -27,7 +27,7 @@ def test_a_model_is_written_with_its_errors(graft, tmp_path, data):
     found = graft("quantize", DIGITS, "--recipe", "int8-channel", "--data", data, "-o", output)
     assert found.code == 0, found.err
     lines = found.out.splitlines()
-    assert lines[0].split() == ["LAYER", "OPERATOR", "SNR", "dB", "MAX", "ABS", "SATURATED", "UNDERFLOWED", "ELEMENTS"]
+    assert lines[0] == "LAYER    OPERATOR  SNR dB  MAX ABS  SATURATED  UNDERFLOWED  INVALID  ELEMENTS"
     assert [line.split()[0] for line in lines[1:7]] == ["conv_0", "conv_3", "conv_6", "gemm_10", "logits", "logits"]
     assert lines[7].startswith("metric: 0.")
     assert lines[8] == "recipe 'int8-channel': 5 scales of activations, 5 products, 8.10 bits a weight"
@@ -89,6 +89,10 @@ def test_a_function_gives_batches_another_one_prepares_them_and_each_reads_anew(
     row = json.loads(found.out)
     assert row["batches"] == 3
     assert row["metric"] is not None
+    own.write_text(GIVEN + "def rows(outputs, labels):\n    return len(labels)\n")
+    found = graft("verify", tmp_path / "q.onnx", "--original", DIGITS, *given, "--metric", f"{own}:rows", "--json")
+    verified = json.loads(found.out)
+    assert (found.code, verified["batches"], verified["metric"]) == (0, 3, 3)
     found = graft("quantize", DIGITS, "--data", f"{own}:batches", "-o", tmp_path / "q.onnx")
     assert "array 'image' of the data has shape [1, 64]" in found.err
     found = graft("quantize", DIGITS, "--data", f"{own}:none", "-o", tmp_path / "q.onnx")
@@ -151,6 +155,16 @@ def test_weights_that_are_no_numbers_are_refused_by_name(graft, tmp_path, data):
     )
     assert found.code == 1
     assert "weights '10.weight' hold NaN or infinity, which no scale maps to numbers; keep their node" in found.err
+
+
+def test_data_that_are_no_numbers_are_refused_without_calibration_too(graft, tmp_path):
+    np.savez(tmp_path / "nan.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
+    found = graft("quantize", DIGITS, "--recipe", "mxfp4", "--data", tmp_path / "nan.npz", "-o", tmp_path / "q.onnx")
+    assert found.code == 1
+    assert (
+        "output 'logits' of the float model has 10 elements that are NaN on the data, whose 'image' holds" in found.err
+    )
+    assert not (tmp_path / "q.onnx").exists()
 
 
 def test_the_search_for_layers_takes_no_recipe_of_the_whole(graft, tmp_path, data):

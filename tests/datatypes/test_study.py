@@ -89,13 +89,20 @@ def test_a_datatype_with_lowerings_only_is_listed_without_numbers():
 
 def test_errors_are_those_of_the_definition():
     errors = Errors()
-    actual = np.array([1.0, 8.0, 0.0, np.nan, -8.0])
-    exact = np.array([1.5, 20.0, 1e-9, 1.0, -8.0])
+    actual = np.array([1.0, 8.0, 0.0, np.inf, np.inf, 3.0, -8.0])
+    exact = np.array([1.5, 20.0, 1e-9, 9.0, np.inf, np.nan, -8.0])
     errors.add(actual, exact, largest=8.0, smallest=0.5)
     assert (errors.max_abs, errors.max_rel) == (12.0, 1.0)
-    assert (errors.saturated, errors.underflowed, errors.invalid, errors.elements) == (1, 1, 1, 5)
+    assert (errors.saturated, errors.underflowed, errors.invalid, errors.elements) == (3, 1, 0, 7)
     signal, noise = 1.5**2 + 20.0**2 + 8.0**2 + 1e-18, 0.5**2 + 12.0**2 + 1e-18
     assert errors.snr_db == pytest.approx(10 * np.log10(signal / noise))
+
+
+@pytest.mark.parametrize(("actual", "exact"), [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, -np.inf)])
+def test_a_result_that_is_no_number_where_another_should_be_leaves_no_signal(actual, exact):
+    errors = Errors()
+    errors.add(np.array([2.0, actual], np.float32), np.array([2.0, exact]), largest=np.inf, smallest=0.0)
+    assert (errors.invalid, errors.saturated, errors.snr_db) == (1, 0, -np.inf)
 
 
 def test_a_model_in_float64_computes_as_float32_does_and_more_precisely():

@@ -71,9 +71,13 @@ def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
     _, row, other = graft.sweep(convolutions(), types, {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows
     assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3-floor", True)
     assert (other.weight_bits, other.output.snr_db > row.output.snr_db) == (row.weight_bits, True)
-    converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
-    assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
-    assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}
+    # A block of c1 has 3 channels, one of c3 and fc 8; c2 is depthwise and stays.
+    bits = WEIGHTS["c1"] * (8 + 8 / 3) + (WEIGHTS["c3"] + WEIGHTS["fc"]) * (8 + 8 / 8) + WEIGHTS["c2"] * 32
+    assert row.weight_bytes == -(-round(bits) // 8)
+    wanted = compare(convolutions(), quantize(convolutions(), types[0]), {"x": X[:4]}).layers
+    assert [layer.layer for layer in row.layers] == ["c1", "c3", "fc"]
+    assert [layer.saturated for layer in row.layers] == [layer.saturated for layer in wanted]
+    assert row.saturated > other.saturated == 0
 
 
 def test_other_data_may_calibrate():

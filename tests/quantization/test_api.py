@@ -322,10 +322,15 @@ def test_blocks_of_a_format_of_ones_own_are_a_table_of_the_recipe(exact):
     np.testing.assert_array_equal(found, np.asarray(wanted))
     assert snr(exact, found) > 25
     report = graft.sweep(convolutions(), (), {"x": X[:2]}, recipes=[recipe], shapes={"x": (1, 3, 12, 12)}, threads=1)
-    assert (report.rows[1].name, report.rows[1].weight_bits) == (
-        "seven",
-        pytest.approx(12.0),
-    )  # one is depthwise, and stays
+    short = 216 * (7 + 8 / 3) + 104 * (7 + 8 / 8)  # blocks of 3 and of 8 channels; one layer is depthwise, and stays
+    assert (report.rows[1].name, report.rows[1].weight_bits) == ("seven", pytest.approx((short + 72 * 32) / 392))
+
+
+def test_layers_in_blocks_may_be_all_that_a_recipe_has():
+    found = quantize(convolutions(), {"base": "int8", "layers": {"*": "mxfp4"}}, {"x": X})
+    wanted = convert_scaled(in_floats(convolutions()), "mxfp4", depthwise=True)  # a sum is no product, and stays
+    np.testing.assert_array_equal(np.asarray(graft.compile(found)(X)), np.asarray(graft.compile(wanted)(X)))
+    assert notes_of(found) == ["recipe 'int8': 4 products in blocks of mxfp4, 4.25 bits a number"]
 
 
 def test_weights_in_blocks_are_finite():

@@ -10,6 +10,8 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import graft
+from graft.datatypes.scaled.blocks import decode_scaled, encode_scaled
+from graft.datatypes.scaled.scaled_type import scaled_type
 from graft.errors import RecipeError
 from graft.quantization import compare, quantize
 from graft.quantization.preparation import in_floats
@@ -52,6 +54,47 @@ def test_a_layer_has_the_error_of_its_result_and_the_saturation_of_its_input(pai
         assert row.saturated == pytest.approx(beyond, abs=3)
         assert beyond >= least
         assert row.underflowed == pytest.approx(np.sum((value != 0) & (places == zero)), abs=3)
+
+
+@pytest.mark.parametrize("recipe", ["mxfp4", {"base": "int8-weights", "layers": {"[cf]*": "nvfp4"}}], ids=str)
+def test_a_layer_in_blocks_has_the_saturation_of_its_input(recipe):
+    floats, x = in_floats(convolutions()), images(8, seed=2)
+    codes = quantize(floats, recipe)
+    report = {row.layer: row for row in compare(floats, codes, {"x": x}).layers}
+    assert {"c1", "c3", "fc"} <= report.keys()
+    type = scaled_type("mxfp4" if recipe == "mxfp4" else "nvfp4")
+    blocks = encode_scaled(x, type, axis=1, tensor_scale=1.0)
+    limits, numbers = blocks.spread(blocks.scale_numbers()) * 6, decode_scaled(blocks)
+    row = report["c1"]
+    assert (row.saturated, row.underflowed) == (np.sum(np.abs(x) > limits), np.sum((x != 0) & (numbers == 0)))
+    assert row.saturated > 10
+    assert row.underflowed > 10
+
+
+def test_an_output_that_is_not_finite_has_no_signal():
+    floats, codes = (
+        model("g (float[n,2] x) => (float[n,2] y) { [p] y = MatMul (x, w) }", w=w)
+        for w in (np.eye(2), np.diag([1.0, 3e38]))
+    )
+    report = compare(floats, codes, {"x": np.full((4, 2), 2, np.float32)})
+    assert (report.snr_db, report.outputs[0].invalid) == (-np.inf, 4)
+
+
+@pytest.mark.parametrize(("given", "cause"), [
+    (np.nan, "whose 'x' holds NaN or infinity"), (-np.inf, "whose 'x' holds NaN or infinity"),
+    (3e38, "which are finite"),
+])  # fmt: skip
+def test_outputs_that_are_nan_in_floats_are_refused(given, cause):
+    floats = model("g (float[n,2] x) => (float[n,1] y) { [p] a = MatMul (x, w) y = Sub (a, a) }", w=np.ones((2, 1)))
+    x = {"x": np.full((4, 2), given, np.float32)}
+    with pytest.raises(RecipeError) as caught:
+        compare(floats, quantize(floats, "mxfp4"), x)
+    assert caught.value.message == (
+        f"output 'y' of the float model has 4 elements that are NaN on the data, {cause}; mend the data, or the model"
+    )
+    if not np.isfinite(given):  # float64, which the sweep compares with, holds the other
+        with pytest.raises(RecipeError, match=cause):
+            graft.sweep(floats, ["bfloat16"], x, shapes={"x": (4, 2)})
 
 
 def test_layers_between_which_factors_moved_are_no_rows():

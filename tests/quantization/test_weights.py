@@ -7,7 +7,7 @@ import pytest
 
 import graft
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.api import quantize
+from graft.quantization.api import notes_of, quantize
 from graft.quantization.matrices import channel_axis
 from graft.quantization.recipe import Recipe, Scaling
 from graft.quantization.scales import Layout
@@ -80,3 +80,12 @@ def test_stacks_of_matrices_are_quantised_without_correction_of_a_bias_that_each
     x = np.random.default_rng(0).normal(size=(6, 3, 4, 32)).astype(np.float32)
     for name, least in (("int8-channel", 35), ("int4-weights", 17)):
         assert snr(run(floats, x=x), run(quantize(floats, name, {"x": x}), x=x)) > least
+
+
+def test_a_last_block_that_is_short_is_noted():
+    floats = model(
+        "g (float[n,40] x) => (float[n,8] y) { [a] h = MatMul (x, v) y = MatMul (h, w) }", v=(40, 8), w=(8, 8)
+    )
+    notes = notes_of(quantize(floats, "mxfp4"))
+    assert notes[1:] == ["weights whose last block is short: 'v' (8 of 32)"]  # that of w is its whole channel
+    assert len(notes_of(quantize(floats, {"base": "mxfp4", "blocks": {"block": 8}}))) == 1

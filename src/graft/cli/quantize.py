@@ -63,6 +63,29 @@ class Data(click.ParamType[Any]):
         return found
 
 
+class Function(click.ParamType[Any]):
+    """The function of ``FILE.py:FUNCTION``."""
+
+    name = "function"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Callable[..., Any]:
+        """Return the function that a text names."""
+        return function_of(value, "function" if param is None or param.name is None else param.name)
+
+
+preprocess_option = click.option(
+    "--preprocess", type=Function(), metavar="FILE.py:FUNCTION",
+    help="What makes a batch (a mapping, an array, or a pair of inputs and labels) of a file's arrays or path, or of "
+    "what a function of --data gives.",
+)  # fmt: skip
+metric_option = click.option(
+    "--metric",
+    type=Function(),
+    metavar="FILE.py:FUNCTION",
+    help="What outputs and labels are worth; accuracy if left out.",
+)
+
+
 @click.command("quantize")
 @click.argument("model", type=MODEL)
 @click.option("--recipe", metavar="NAME|FILE.toml", help="How: see --show; int8, or the backend's first, if left out.")
@@ -81,16 +104,12 @@ class Data(click.ParamType[Any]):
 )  # fmt: skip
 @click.option("--check", type=Data(), metavar="FILE.npz|DIR|FILE.py:FUNCTION",
               help="Other data for the table of errors; --data if left out.")  # fmt: skip
-@click.option(
-    "--preprocess", metavar="FILE.py:FUNCTION",
-    help="What makes a batch (a mapping, an array, or a pair of inputs and labels) of a file's arrays or path, or of "
-    "what a function of --data gives.",
-)  # fmt: skip
+@preprocess_option
 @click.option(
     "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     help="Keep what calibration gathers in this folder: one that was broken off goes on there.",
 )  # fmt: skip
-@click.option("--metric", metavar="FILE.py:FUNCTION", help="What outputs and labels are worth; accuracy if left out.")
+@metric_option
 @click.option(
     "--within", type=click.FloatRange(min=0), metavar="LOSS",
     help="Keep layers in floats until no more of the metric is lost; exit 4 where that is not enough.",
@@ -122,9 +141,9 @@ def command(
     keep: tuple[str, ...],
     data: Path | FromFile | None,
     check: Path | FromFile | None,
-    preprocess: str | None,
+    preprocess: Callable[..., Any] | None,
     resume: Path | None,
-    metric: str | None,
+    metric: Callable[..., Any] | None,
     within: float | None,
     mixed: tuple[str, ...] | None,
     bits: float | None,
@@ -149,19 +168,19 @@ def command(
         click.echo(wanted.to_toml(), nl=False)
         return ExitCode.OK
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
-    options["metric"] = None if metric is None else function_of(metric, "metric")
+    options["metric"] = metric
     keep_clear(output := output_of(output))
-    made = None if preprocess is None else function_of(preprocess, "preprocess")
     with counting("calibration") as progress:
-        given, rows = {**options, "within": within, "progress": progress, "resume": resume}, batches_of(data, made)
+        given = {**options, "within": within, "progress": progress, "resume": resume}
+        rows = batches_of(data, preprocess)
         search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, rows, keep=keep, **given)
         if mixed or bits is not None:
             search = partial(assign, model, mixed or MIXED, rows, bits=bits, **given)
         quantized, chosen, failure = _best(search)
+    report, notes = compare(model, quantized, batches_of(check or data, preprocess), **options), notes_of(quantized)
     if save_recipe is not None:
         write(save_recipe, (chosen or wanted).to_toml(), "recipe")
     save_model(quantized, output)
-    report, notes = compare(model, quantized, batches_of(check or data, made), **options), notes_of(quantized)
     if backend is not None:
         notes += _notes_of_backend(backend.partition(":")[0], left_by(backend, quantized, manager=state.manager()))
     if state.json:
@@ -237,9 +256,9 @@ def batches_of(data: Path | FromFile | None, preprocess: Callable[[Any], Any] | 
 
 def print_comparison(report: Comparison) -> None:
     """Print the errors of layers and outputs, and the metric of both models."""
-    columns = ("LAYER", "OPERATOR", "SNR dB", "MAX ABS", "SATURATED", "UNDERFLOWED", "ELEMENTS")
+    columns = ("LAYER", "OPERATOR", "SNR dB", "MAX ABS", "SATURATED", "UNDERFLOWED", "INVALID", "ELEMENTS")
     rows = [
-        (row.layer, row.operator, row.snr_db, row.max_abs, row.saturated, row.underflowed, row.elements)
+        (row.layer, row.operator, row.snr_db, row.max_abs, row.saturated, row.underflowed, row.invalid, row.elements)
         for row in (*report.layers, *report.outputs)
     ]
     print_table(columns, rows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,13 +26,23 @@ from graft.cli.common import (
 from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import feeds_of, input_option, load_artifact
-from graft.cli.quantize import Data, FromFile, print_comparison
+from graft.cli.quantize import (
+    Data,
+    FromFile,
+    batches_of,
+    metric_option,
+    preprocess_option,
+    print_comparison,
+)
 
 if TYPE_CHECKING:
     from graft.core.graph.dimensions import DimensionSpec
     from graft.measure.differences import Difference
     from graft.measure.vendor_simulators import LayerReport
     from graft.measure.verification import VerifyReport
+    from graft.quantization.metrics import Metric
+    from graft.quantization.statistics.data import Given
+    from graft.runtime.program import Program
 
 SIMULATOR = "vendor-simulator"
 
@@ -45,6 +55,8 @@ SIMULATOR = "vendor-simulator"
     "--data", type=Data(), metavar="FILE.npz|DIR|FILE.py:FUNCTION",
     help="With --original: what to run on, as for graft quantize; else random.",
 )  # fmt: skip
+@preprocess_option
+@metric_option
 @click.option(
     "--snr", type=float, default=20.0, show_default=True, metavar="DB",
     help="With --original: the least signal-to-noise ratio of an output.",
@@ -73,6 +85,8 @@ def command(
     model: Path | None,
     original: Path | None,
     data: Path | FromFile | None,
+    preprocess: Callable[..., Any] | None,
+    metric: Callable[..., Any] | None,
     snr: float,
     against: str,
     per_region: bool,
@@ -86,16 +100,8 @@ def command(
     import graft
 
     if original is not None:
-        return _against_floats(state, file, original, data, snr)
-    program = None
-    if is_artifact(file):
-        if model is None:
-            raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
-        if state.switched_off:
-            raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
-        program = load_artifact(state, file, strict=state.strict)
-    elif model is not None:
-        raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
+        return _against_floats(state, file, original, batches_of(data, preprocess), metric, snr)
+    program = _program_of(state, file, model)
     bindings, ranges = bindings_and_ranges(dims)
     reports = [
         graft.verify(
@@ -129,6 +135,19 @@ def command(
     return ExitCode.OK if ok else ExitCode.ACCURACY
 
 
+def _program_of(state: State, file: Path, model: Path | None) -> Program | None:
+    """Return the program of an artifact, which came from a model, or None where the file is a model itself."""
+    if not is_artifact(file):
+        if model is not None:
+            raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
+        return None
+    if model is None:
+        raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
+    if state.switched_off:
+        raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
+    return load_artifact(state, file, strict=state.strict)
+
+
 def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport], verdict: str) -> None:
     for binding, report in zip(bindings, reports, strict=True):
         if len(reports) > 1:
@@ -139,15 +158,15 @@ def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[Veri
         _print_fault(report)
 
 
-def _against_floats(state: State, file: Path, original: Path, data: Path | FromFile | None, least: float) -> int:
+def _against_floats(state: State, file: Path, original: Path, data: Given, metric: Metric | None, least: float) -> int:
     """Compare a quantised model with its float model; exit 4 where an output has less signal than wanted."""
     from graft.quantization import compare
 
     if is_artifact(file):
         raise click.UsageError(f"'{file}' is an artifact: --original goes with a quantised model")
     report = compare(
-        original, file, data, shapes=dict(state.shapes), threads=state.threads, manager=state.manager()
-    )  # fmt: skip
+        original, file, data, metric=metric, shapes=dict(state.shapes), threads=state.threads, manager=state.manager()
+    )
     ok = report.snr_db >= least
     if state.json:
         print_json({**report.to_json(), "ok": ok})

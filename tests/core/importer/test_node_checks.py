@@ -180,3 +180,15 @@ def test_scales_of_0_and_below_are_computed_with_as_onnx_says(scales: tuple[floa
     model, x = in_codes(*scales), np.float32([[2.0, -1.4]])
     (wanted,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_array_equal(graft.compile(model, ["llvm"], threads=1)(x), wanted)
+
+
+def test_a_scale_that_is_the_number_of_a_constant_node_is_checked_too() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) <int8 z = {0}> {
+        s = Constant <value_float = 0.0> ()
+        q = QuantizeLinear (x, s, z)
+        y = DequantizeLinear (q, s, z) }"""
+    with pytest.raises(ModelError) as caught:
+        load(onnx.parser.parse_model(text))
+    assert str(caught.value) == (
+        "QuantizeLinear (node 'q'): the scale 's' is 0, by which no number can be divided; quantise the model anew"
+    )

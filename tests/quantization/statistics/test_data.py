@@ -12,6 +12,7 @@ from tests.quantization.networks import model
 
 FIXED = graft.load(model("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }"))
 OPEN = graft.load(model("g (float[n,3] x) => (float[n,3] y) { y = Relu (x) }"))
+IDS = graft.load(model("g (int64[2] x) => (int64[2] y) { y = Abs (x) }"))
 TWO = graft.load(model("g (float[2,3] x, float[2,1] z) => (float[2,3] y) { y = Add (x, z) }"))
 X = np.arange(18, dtype=np.float64).reshape(6, 3)
 
@@ -109,6 +110,28 @@ def test_data_that_do_not_fit_are_refused(given, which, message):
     with pytest.raises(RecipeError) as caught:
         list(Batches(given, which))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("given", "kind", "shown"), [
+    (np.array([1e300, 0]), "float", "1e+300"), (np.array([70000, 1]), "float16", "70000"),
+    (np.array([1, 2 + 1j]), "float", "(2+1j)"), (np.array([1.0, 2.5]), "int64", "2.5"),
+    (np.array([0.0, np.nan]), "int64", "nan"), (np.array([-1, 3]), "uint8", "-1"), (np.array([0, 2]), "bool", "2"),
+])  # fmt: skip
+def test_numbers_that_an_input_has_not_are_refused(given, kind, shown):
+    one = graft.load(model(f"g ({kind}[2] x) => ({kind}[2] y) {{ y = Identity (x) }}"))
+    with pytest.raises(RecipeError) as caught:
+        list(Batches({"x": given}, one))
+    dtype = "float32" if kind == "float" else kind
+    assert str(caught.value) == (
+        f"array 'x' of the data holds {shown}, which {dtype} has not; give numbers that it has"
+    )
+
+
+def test_numbers_of_other_types_are_rounded_to_the_inputs():
+    (batch,) = Batches({"x": np.array([[1, np.inf, np.nan], [2**24 + 1, 0.1, 1e-300]])}, FIXED)
+    np.testing.assert_array_equal(batch.feeds["x"], np.float32([[1, np.inf, np.nan], [2**24, 0.1, 0]]))
+    (ids,) = Batches({"x": np.array([3.0, 5.0])}, IDS)
+    assert ids.feeds["x"].tolist() == [3, 5]
 
 
 def test_files_that_are_none_are_named(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -39,9 +38,11 @@ FURTHER = (
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 
 
-@cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's decompositions into its core set, less those of operators that have a row."""
+    """Return PyTorch's decompositions into its core set, less those of operators that have a row.
+
+    Among them are those of operators that libraries, such as torchao, have registered by now.
+    """
     from torch._decomp import core_aten_decompositions, get_decompositions, remove_decompositions
 
     found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}

@@ -108,7 +108,9 @@ def refusal(node: Node) -> str | None:
 
 def has_gaps(node: Node) -> bool:
     """Whether PyTorch expects a result that is no view, and not dense in memory: parts write none."""
-    return node.target not in VIEWS and not all(is_dense(one) for one in _flat(fake(node)) if isinstance(one, torch.Tensor))
+    return node.target not in VIEWS and not all(
+        is_dense(one) for one in _flat(fake(node)) if isinstance(one, torch.Tensor)
+    )
 
 
 def _stand_in(builder: Builder, node: Node) -> Any:

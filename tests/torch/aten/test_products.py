@@ -4,12 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
-from graft.partition.plan import Plan  # noqa: E402
-from graft.torch.aten import products  # noqa: E402
-from graft.torch.options import Options  # noqa: E402
 from graft.core.importer.load import load  # noqa: E402
 from graft.core.passes.normalize import normalize  # noqa: E402
+from graft.partition.plan import Plan  # noqa: E402
 from graft.torch import export  # noqa: E402
+from graft.torch.aten import products  # noqa: E402
+from graft.torch.options import Options  # noqa: E402
 from tests.torch.whole import check, compiled  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -132,3 +132,12 @@ def test_a_constant_mask_that_leaves_each_query_a_key_costs_no_choice():
         model = load(export(Causal(some), (x,)))
         normalize(model)
         assert [node.op_type for node in model.graph].count("Where") == choices
+
+
+def test_a_bilinear_layer_is_two_products():
+    layer, x, y = torch.nn.Bilinear(4, 5, 3), torch.randn(2, 6, 4), torch.randn(2, 6, 5)
+    check(lambda x, y, w, b: torch.nn.functional.bilinear(x, y, w, b), x, y, layer.weight.detach(), layer.bias.detach())
+    run = torch.compile(layer, backend="graft", options={"backends": ["llvm"], "strict": True})
+    found = torch.autograd.grad(run(x, y).square().sum(), [*layer.parameters()])
+    expected = torch.autograd.grad(layer(x, y).square().sum(), [*layer.parameters()])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

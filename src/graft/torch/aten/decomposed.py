@@ -50,8 +50,19 @@ def encoder_layer(
     return normed(x + fed(x), second)
 
 
+def trilinear(
+    first: torch.Tensor, second: torch.Tensor, third: torch.Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+) -> torch.Tensor:  # fmt: skip
+    """Return the product of three tensors, summed over some axes; each lacks the axes that it is expanded along."""
+    axes = range(first.dim() + len(expand1))
+    subscripts = [[axis for axis in axes if axis not in without] for without in (expand1, expand2, expand3, sumdim)]
+    return torch.einsum(first, subscripts[0], second, subscripts[1], third, *subscripts[2:])
+
+
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    aten._trilinear.default: trilinear,
     aten.split_with_sizes.default: split_with_sizes,
 }
 """By overload."""

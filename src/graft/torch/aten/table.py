@@ -33,7 +33,7 @@ FURTHER = (
     aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,
     aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
     aten.batch_norm_backward, aten.dist, aten.tril_indices, aten.triu_indices,
-    aten.narrow_copy, aten.unbind_copy, aten.ldexp,
+    aten.narrow_copy, aten.unbind_copy, aten.ldexp, aten.rrelu_with_noise_backward,
 )  # fmt: skip
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 

@@ -23,7 +23,7 @@ from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.choices import CodegenChoices
 from graft.plugins.codegen.moved_images import with_images_moved
-from graft.plugins.codegen.quantized_regions import in_integers
+from graft.plugins.codegen.quantized_regions import in_integers, widens_eighths
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
@@ -100,7 +100,12 @@ class TensorIrBackend(CodegenChoices, Backend):
         return self.version()
 
     def supports(self, node: NodeView) -> bool | Reject:
-        """Return True for a node with a lowering of its shapes and numeric tensors, else the first reason."""
+        """Return True for a node with a lowering of its shapes and numeric tensors, else the first reason.
+
+        Constants of 8-bit floats that are only widened are constants of a wider type before anything is lowered.
+        """
+        if widens_eighths(node):
+            return True
         operator = self._table.of(node)
         if operator is None or operator.lower is None:
             near = self._table.nearest(node.op_type) if operator is None and node.domain else None

@@ -1,4 +1,4 @@
-"""An If whose condition is known gives way to the branch that it takes."""
+"""An If or Where whose condition is known gives way to what it takes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,39 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
-from graft.core.rewriting.node_rewrite import constant_of, is_operator
+from graft.core.rewriting.node_rewrite import constant_of, is_operator, known_shape, replace_node
 
 
 @dataclass(frozen=True)
 class InlineConditions(NodePass):
-    """Put the nodes of the branch that a constant condition chooses in the place of the If."""
+    """Put what a constant condition chooses in the place of the operator that asks it.
+
+    1. the nodes of a branch of If
+    2. an operand of Where that has the shape of the result and is chosen for all elements
+    """
 
     name: ClassVar[str] = "inline-conditions"
 
     def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
         """Rewrite a node as the class says."""
         graph = node.graph
-        condition = constant_of(node.inputs[0]) if is_operator(node, "If") else None
-        if condition is None or condition.size != 1 or not isinstance(graph, ir.Graph):
+        condition = constant_of(node.inputs[0]) if is_operator(node, "If", "Where") else None
+        if condition is None or not isinstance(graph, ir.Graph):
             return False
-        _inline(graph, node, "then_branch" if condition.item() else "else_branch", rewriter.names)
+        if is_operator(node, "Where"):  # case 2
+            return condition.size > 0 and condition.min() == condition.max() and _choose(node, bool(condition.flat[0]))
+        if condition.size != 1:
+            return False
+        _inline(graph, node, "then_branch" if condition.item() else "else_branch", rewriter.names)  # case 1
         return True
+
+
+def _choose(node: ir.Node, first: bool) -> bool:
+    taken, result = node.inputs[1 if first else 2], node.outputs[0]
+    has_its_shape = known_shape(taken) is not None and known_shape(taken) == known_shape(result)
+    if has_its_shape:
+        replace_node(node, "Identity", [taken])
+    return has_its_shape
 
 
 def _inline(graph: ir.Graph, node: ir.Node, taken: str, names: Names) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import graft
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.reject import Reject
+from graft.core.rewriting.fold_constants import FoldConstants
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.backend import CompiledRegion
@@ -122,3 +124,46 @@ def test_refusals_name_the_backend() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.COMPLEX64), shape=ir.Shape((2,)))
     answer = Printing().supports(NodeView(ir.Node("", "Relu", [value], name="it")))
     assert answer == Reject("dtype", "'x' is complex64; printing computes numbers and bool")
+
+
+EIGHTHS = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")
+
+
+def widening(kind: ir.DataType, sides: Sequence[int] = (16, 8)) -> onnx.ModelProto:
+    """Products by matrices of 8-bit floats with a scale for each column; the last of them widened is an output, too."""
+    drawn, nodes, tensors, last = np.random.default_rng(0), [], [], "x"
+    for number, (rows, columns) in enumerate(pairwise(sides)):
+        numbers = ir.Tensor(drawn.standard_normal((rows, columns)).astype(kind.numpy()), dtype=kind, name=f"w{number}")
+        scales = ir.tensor(drawn.random(columns, np.float32), name=f"s{number}")
+        tensors += [ir.to_proto(numbers), ir.to_proto(scales)]
+        nodes += [
+            f"d{number} = DequantizeLinear<axis=1>(w{number}, s{number})",
+            f"y{number} = MatMul({last}, d{number})",
+        ]
+        last = f"y{number}"
+    outputs = f"float[n,{sides[-1]}] {last}, float[{sides[-2]},{sides[-1]}] d{len(sides) - 2}"
+    header = '<ir_version: 10, opset_import: ["" : 23]>'
+    model = onnx.parser.parse_model(f"{header} g (float[n,{sides[0]}] x) => ({outputs}) {{ {' '.join(nodes)} }}")
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+@pytest.mark.parametrize("kind", EIGHTHS)
+def test_constants_of_8_bit_floats_are_widened_where_a_region_is_compiled(kind: str) -> None:
+    x, model = np.ones((3, 16), np.float32), widening(ir.DataType[kind])
+    program, expected = graft.compile(model, ["llvm"]), graft.compile(model, ["reference"])(x)
+    for found, wanted in zip(program(x), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_as_many_8_bit_floats_are_widened_as_the_constants_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FoldConstants, "total", 0)
+    model = widening(ir.DataType.FLOAT8E4M3FN, (512, 256, 512, 128))
+    assert graft.compile(model, ["llvm"])(np.ones((1, 512), np.float32))[0].shape == (1, 128)
+
+
+def test_8_bit_floats_that_come_at_run_time_are_refused() -> None:
+    values = [ir.Value(name=name, type=ir.TensorType(kind), shape=ir.Shape(())) for name, kind in
+              (("x", ir.DataType.FLOAT8E5M2), ("s", ir.DataType.FLOAT))]  # fmt: skip
+    answer = Printing().supports(NodeView(ir.Node("", "DequantizeLinear", values, name="it")))
+    assert answer == Reject("dtype", "'x' is float8e5m2; printing computes numbers and bool")

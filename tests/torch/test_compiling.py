@@ -84,3 +84,19 @@ def test_tensors_of_cuda_stay_in_pytorch_and_are_an_error_under_strict(backends)
     assert {row.reason for row in found.rows} == {why}
     with pytest.raises(UnsupportedError, match=why):
         compile_graph(graph(), Options(backends=backends, strict=True))
+
+
+def test_a_result_with_gaps_in_memory_is_pytorchs_only_where_others_than_its_part_read_it():
+    def inside(x, y):
+        return torch.ops.aten.copy(x[:, ::2], y * 2) + 1
+
+    def outside(x, y):
+        return torch.ops.aten.copy(x[:, ::2], y * 2), (y * 2).exp().neg()
+
+    x, y = torch.randn(4, 6), torch.randn(4, 3)
+    assert all(row.part for row in compiled(inside, x, y).rows)
+    graph = compiled(outside, x, y, options=LLVM)
+    left = {row.operator: row.reason for row in graph.rows if not row.part}
+    assert left["aten.copy.default"] == "its result has gaps in memory"
+    for one, other in zip(boxed(graph)([x, y]), outside(x, y), strict=True):
+        torch.testing.assert_close(one, other, check_stride=True)

@@ -50,3 +50,16 @@ def test_what_cannot_be_exported_is_named_with_its_line(tmp_path):
         graft.load(broken)
     with pytest.raises(ModelError, match="there is no such file"):
         graft.load(tmp_path / "missing.pt2")
+
+
+def test_an_operator_that_a_library_registers_later_is_decomposed():
+    graft.torch.export(module(), (X,))
+    library = torch.library.Library("registered_later", "DEF")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x + x, "CompositeImplicitAutograd")
+
+    class Doubling(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.registered_later.doubled(x)
+
+    assert [node.op_type for node in graft.torch.export(Doubling(), (X,)).graph] == ["Add", "Identity"]

@@ -9,6 +9,7 @@ from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 
 import graft  # noqa: E402
 from graft.torch import explain, export  # noqa: E402
+from graft.torch.aten.builder import onnx_type  # noqa: E402
 from graft.torch.aten.quantized import decomposed, dequantized  # noqa: E402
 from graft.torch.backend import _parts  # noqa: E402
 from graft.torch.quantized import name_dequantisation  # noqa: E402
@@ -61,16 +62,18 @@ def exported(module):
     operators = [one.op_type for one in model.graph]
     program = graft.compile(model, ["llvm"])
     torch.testing.assert_close(torch.from_numpy(program(X.numpy())), module(X), rtol=1e-5, atol=1e-5)
-    explanation = explain(module, (X,), options={"backends": ["llvm"], "freeze": True, "strict": True})
+    with torch.no_grad():
+        explanation = explain(module, (X,), options={"backends": ["llvm"], "freeze": True, "strict": True})
     assert len(explanation.graphs) == 1
     return operators, node, source.dtype
 
 
 @pytest.mark.parametrize("function", [scaled_after, scaled_before])
-def test_weights_with_a_scale_for_each_column_are_dequantised_by_one_operator(function):
-    operators, node, kind = exported(Held(function, CODES, SCALES))
-    assert "Mul" not in operators
-    assert kind == ir.DataType.INT8
+@pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_weights_with_a_scale_for_each_column_are_dequantised_by_one_operator(function, kind):
+    operators, node, found = exported(Held(function, (CODES / 8).to(kind), SCALES))
+    assert not {"Cast", "Mul"} & set(operators)
+    assert found == onnx_type(kind)
     assert "axis" in node.attributes
 
 
@@ -80,6 +83,18 @@ def test_weights_with_a_scale_for_each_block_take_4_bits_where_they_fit(codes, k
     assert "Sub" not in operators
     assert found == kind
     assert node.attributes["block_size"].as_int() == 32
+
+
+def test_8_bit_floats_have_scales_for_each_block_but_no_zero_points():
+    def scaled(x, codes, scales):
+        return x @ (codes.view(32, 2, 32).float() * scales.view(32, 2, 1)).view(32, 64).t()
+
+    codes = FEW.to(torch.float8_e4m3fn)
+    _, node, found = exported(Held(scaled, codes, BLOCKS[0]))
+    assert (found, node.attributes["block_size"].as_int()) == (ir.DataType.FLOAT8E4M3FN, 32)
+    shifted = Held(in_blocks, codes, BLOCKS[0], BLOCKS[1].to(codes.dtype))
+    found = graft.compile(export(shifted, (X,)), ["llvm"])(X.numpy())
+    torch.testing.assert_close(torch.from_numpy(found), shifted(X), rtol=1e-4, atol=1e-4)
 
 
 def test_weights_that_no_backend_takes_leave_only_what_reads_them_to_pytorch():
@@ -211,5 +226,7 @@ def test_torchaos_modules_become_one_part(name):
         settings = {"backends": ["llvm"], "freeze": True, "strict": True}
         explanation = explain(module, (X,), options=settings)
         assert [len(graph) for graph in explanation.plans] == [1]
+        operators = [node.op_type for node in export(module, (X,)).graph]
+        assert sum(map(operators.count, ("DequantizeLinear", "MatMulInteger"))) == 2
         found = torch.compile(module, backend="graft", options=settings)(X)
         torch.testing.assert_close(found, module(X), rtol=1e-4, atol=1e-4)

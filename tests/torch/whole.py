@@ -3,7 +3,7 @@
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from graft.torch.aten.table import decompositions
+from graft.torch.backend import cached_decompositions
 from graft.torch.compiling import CompiledGraph, boxed, compile_graph
 from graft.torch.options import Options
 
@@ -11,7 +11,7 @@ STRICT = Options(backends=("llvm",), strict=True)
 
 
 def graph_of(function, *inputs, mode="fake"):
-    return make_fx(function, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
+    return make_fx(function, decomposition_table=cached_decompositions(), tracing_mode=mode)(*inputs)
 
 
 def compiled(function, *inputs, mode="fake", options=STRICT) -> CompiledGraph:

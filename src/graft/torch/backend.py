@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -51,6 +51,8 @@ class Seen:
     """Why Dynamo ended a graph, and at which line of Python."""
 
 
+cached_decompositions = cache(decompositions)
+"""For all graphs: what libraries register later, the dispatcher takes apart while AOTAutograd traces."""
 SEEN: list[Seen] = []
 """Who wants to know what is compiled: `explain` puts itself here while it compiles."""
 
@@ -87,7 +89,7 @@ def graft(
     with collection_paused():
         return aot_autograd(  # type: ignore[no-any-return]
             fw_compiler=compiler, bw_compiler=compiler, inference_compiler=once,
-            partition_fn=min_cut_rematerialization_partition, decompositions=decompositions(),
+            partition_fn=min_cut_rematerialization_partition, decompositions=cached_decompositions(),
             keep_inference_input_mutations=False,
         )(module, example_inputs)  # fmt: skip
 

@@ -19,7 +19,7 @@ from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.quantized import dequantized
-from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, symbols_of, where
+from graft.torch.conversion import converted, fake, has_gaps, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
@@ -67,6 +67,10 @@ def compile_graph(
     known = {node: one for node in module.graph.nodes if (one := _constant(module, node, constants or {})) is not None}
     while True:
         parts = parts_of(module, refused)
+        if gaps := [node for part in parts for node in part.outputs if has_gaps(node)]:
+            makers = (one.args[0] if is_getitem(one) else one for one in gaps)
+            refused |= dict.fromkeys(makers, "its result has gaps in memory")
+            continue
         compiled = []
         for number, part in enumerate(parts):
             try:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from graft.torch.aten.quantized import NARROW, dequantized
+from graft.torch.aten.quantized import CODES, NARROW, dequantized
 from graft.torch.conversion import fake
 
 aten = torch.ops.aten
@@ -36,7 +36,7 @@ def _shifted(node: Node) -> tuple[Node, Node | None] | None:
         narrow = _widened(node)
         return None if narrow is None else (narrow, None)
     narrow, zero = (_widened(one) for one in node.args)
-    if narrow is None or zero is None or node.kwargs or fake(narrow).dtype != fake(zero).dtype:
+    if narrow is None or zero is None or node.kwargs or not fake(narrow).dtype == fake(zero).dtype in CODES:
         return None
     return narrow, zero
 

@@ -203,6 +203,14 @@ def test_a_condition_known_only_at_run_time_stays() -> None:
     assert operators(after(graph, "inline-conditions")) == ["If"]
 
 
+def test_an_operand_that_a_known_condition_takes_throughout_takes_the_place_of_where() -> None:
+    graph = """g (float[2] x, float[1] s) => (float[2] y, float[2] z)
+        <bool[1] yes = {1}, bool[2] no = {0, 0}, bool[2] some = {0, 1}> {
+        a = Abs(x) b = Where(yes, a, s) c = Where(no, s, b) d = Where(some, c, s) y = Where(yes, s, d) z = Neg(d) }"""
+    model = after(graph, "inline-conditions", "eliminate-identity")
+    assert operators(model) == ["Abs", "Where", "Where", "Neg"], "what is broadcast, and what is chosen in part, stay"
+
+
 def test_equal_nodes_and_equal_constants_are_merged() -> None:
     model = after(
         """g (float[2] x) => (float[2] y) <float one = {1.5}, float uno = {1.5}> {

@@ -78,3 +78,13 @@ def test_casts_to_small_integers_and_distances():
     check(lambda x: (x.to(torch.int8), x.to(torch.uint8), x.to(torch.int16)), 100 * torch.randn(20))
     check(lambda x: torch.nn.functional.selu(x), torch.randn(20))
     check(lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0)), torch.randn(2, 5, 3), torch.randn(2, 4, 3))
+
+
+def test_random_slopes_are_the_middle_one_in_evaluation():
+    run = torch.compile(torch.nn.functional.rrelu, backend="graft", options={"backends": ["llvm"], "strict": True})
+    one, other = (torch.linspace(-2, 2, 9).requires_grad_() for _ in range(2))
+    found, expected = run(one), torch.nn.functional.rrelu(other)
+    torch.testing.assert_close(found, expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)

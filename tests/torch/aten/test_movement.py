@@ -80,3 +80,44 @@ def test_masked_and_diagonal_elements_are_put_and_windows_taken():
     check(lambda x, mask: torch.ops.aten.masked_scatter_backward(x, mask, [2, 5]) + 0, x, mask)
     check(lambda x, s: (torch.diagonal_scatter(x, s, 1), torch.diagonal_scatter(x, s[:2], -1)), x, torch.randn(3))
     check(lambda x: x.unfold(1, 2, 1) + 1, x)
+
+
+def write_rows(cache, rows, place):
+    cache[:, :, place : place + 3] = rows
+    return cache.sum((1, 3))
+
+
+def write_row(cache, rows, place):
+    cache[:, :, place] = rows[:, :, 0]
+    return cache[:, :, : place + 1].sum((1, 3))
+
+
+def write_the_rest(cache, rows, place):
+    cache[:, :, place:] = rows[:, :, :1]
+    return cache * 2
+
+
+def put_rows(cache, rows, place):
+    return torch.slice_scatter(cache, rows, 2, place, place + 3) * 2
+
+
+def copy_rows(cache, rows, place):
+    cache.index_copy_(2, torch.arange(3) + place, rows)
+    return cache.sum((1, 3))
+
+
+@pytest.mark.parametrize("function", [write_rows, write_row, write_the_rest, put_rows, copy_rows])
+def test_a_cache_is_written_where_a_number_says(function):
+    run = torch.compile(function, backend="graft", options={"backends": ["llvm"], "strict": True})
+    torch._dynamo.reset()
+    given, rows = torch.randn(2, 4, 16, 8), torch.randn(2, 4, 3, 8)
+    for place in (3, 5, 7, 13, *((-4, -9) if function is put_rows else ())):
+        one, other = given.clone(), given.clone()
+        torch.testing.assert_close(run(one, rows, place), function(other, rows, place))
+        torch.testing.assert_close(one, other)
+
+
+def test_an_index_that_may_be_beyond_its_axis_is_left_to_pytorch():
+    run = torch.compile(torch.select_scatter, backend="graft", options={"backends": ["llvm"]}, dynamic=True)
+    with pytest.raises(IndexError):
+        run(torch.zeros(2, 9), torch.ones(2), 1, 9)

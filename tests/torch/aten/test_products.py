@@ -4,7 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
+from graft.core.importer.load import load  # noqa: E402
+from graft.core.passes.normalize import normalize  # noqa: E402
 from graft.partition.plan import Plan  # noqa: E402
+from graft.torch import export  # noqa: E402
 from graft.torch.aten import products  # noqa: E402
 from graft.torch.options import Options  # noqa: E402
 from tests.torch.whole import check, compiled  # noqa: E402
@@ -113,3 +116,28 @@ def test_attention_and_its_gradients_of_own_and_shared_heads(form, heads):
         check(lambda q, k, v, m: gradients(lambda *given: function(*given, m))(q, k, v), q, k, v, mask, tolerance=1e-4)
     else:
         check(gradients(function), q, k, v, tolerance=1e-4)
+
+
+def test_a_constant_mask_that_leaves_each_query_a_key_costs_no_choice():
+    class Causal(torch.nn.Module):
+        def __init__(self, mask):
+            super().__init__()
+            self.register_buffer("mask", mask)
+
+        def forward(self, x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=self.mask[:, :, :8, :8])
+
+    mask, x = torch.ones(1, 1, 16, 16, dtype=torch.bool).tril(), torch.randn(2, 3, 8, 4)
+    for some, choices in ((mask, 0), (mask.tril(-1), 1)):  # the first query sees no key
+        model = load(export(Causal(some), (x,)))
+        normalize(model)
+        assert [node.op_type for node in model.graph].count("Where") == choices
+
+
+def test_a_bilinear_layer_is_two_products():
+    layer, x, y = torch.nn.Bilinear(4, 5, 3), torch.randn(2, 6, 4), torch.randn(2, 6, 5)
+    check(lambda x, y, w, b: torch.nn.functional.bilinear(x, y, w, b), x, y, layer.weight.detach(), layer.bias.detach())
+    run = torch.compile(layer, backend="graft", options={"backends": ["llvm"], "strict": True})
+    found = torch.autograd.grad(run(x, y).square().sum(), [*layer.parameters()])
+    expected = torch.autograd.grad(layer(x, y).square().sum(), [*layer.parameters()])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

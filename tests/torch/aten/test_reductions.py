@@ -45,3 +45,32 @@ def test_norms_and_softmaxes():
 
 def test_the_best():
     check(lambda x: (*x.topk(2, 1), *x.topk(3, -1, largest=False)), X)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("padding", [None, 0, 2])
+@pytest.mark.parametrize("has_end", [False, True])
+def test_bags_of_rows_are_summed(mode, padding, has_end):
+    weight, indices = torch.randn(5, 3), torch.tensor([2, 0, 1, 4, 4, 2])
+    offsets = torch.tensor([0, 2, 2, 5, *([6] if has_end else [])])  # the second bag is empty
+
+    def function(weight, indices, offsets):
+        factors = weight[indices, 0] if mode == "sum" else None
+        return torch.nn.functional.embedding_bag(
+            indices, weight, offsets, mode=mode, padding_idx=padding, include_last_offset=has_end,
+            per_sample_weights=factors,
+        )  # fmt: skip
+
+    check(function, weight, indices, offsets)
+    run = torch.compile(function, backend="graft", options={"backends": ["llvm"], "strict": True})
+    torch.testing.assert_close(run(weight, indices, offsets), function(weight, indices, offsets))
+
+
+def test_gradients_of_bags_agree_where_pytorch_reads_what_the_row_gives():
+    offsets = torch.tensor([0, 2, 2, 5])
+    run = torch.compile(torch.nn.functional.embedding_bag, backend="graft", options={"backends": ["llvm"]})
+    for mode in ("sum", "mean"):
+        one, other = (torch.arange(15.0).reshape(5, 3).requires_grad_() for _ in range(2))
+        for weight, bag in ((one, run), (other, torch.nn.functional.embedding_bag)):
+            bag(torch.tensor([2, 0, 1, 4, 4, 2]), weight, offsets, mode=mode).square().sum().backward()
+        torch.testing.assert_close(one.grad, other.grad)

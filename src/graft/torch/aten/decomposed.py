@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
+from torch.nn.functional import gelu, layer_norm, leaky_relu, linear, scaled_dot_product_attention
 
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -50,8 +50,27 @@ def encoder_layer(
     return normed(x + fed(x), second)
 
 
+def trilinear(
+    first: torch.Tensor, second: torch.Tensor, third: torch.Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+) -> torch.Tensor:  # fmt: skip
+    """Return the product of three tensors, summed over some axes; each lacks the axes that it is expanded along."""
+    axes = range(first.dim() + len(expand1))
+    subscripts = [[axis for axis in axes if axis not in without] for without in (expand1, expand2, expand3, sumdim)]
+    return torch.einsum(first, subscripts[0], second, subscripts[1], third, *subscripts[2:])
+
+
+def rrelu(
+    x: torch.Tensor, noise: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *_: Any
+) -> Any:
+    """Return a rectifier of random slopes in evaluation: all of them the middle one. In training it stays whole."""
+    return NotImplemented if training else (leaky_relu(x, (lower + upper) / 2), noise.clone())
+
+
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    aten._trilinear.default: trilinear,
+    aten.rrelu_with_noise_functional.default: rrelu,
     aten.split_with_sizes.default: split_with_sizes,
 }
 """By overload."""

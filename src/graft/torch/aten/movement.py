@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axes_of, axis_of, is_symbolic, numbers, require
 
@@ -128,23 +129,49 @@ def put_slice(
     b: Builder, out: Any, x: Tensor, source: Tensor, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
     axis = axis_of(axis, x.rank)
-    (length,) = numbers([x.extents[axis]], "the extent of the axis of a slice")
-    numbers([one for one in (start, end) if one is not None], "where a slice begins and ends")
-    places = range(length)[slice(start, end, step)]
     source = b.cast(source, x.dtype)
+    if is_symbolic(one for one in (x.extents[axis], start, end) if one is not None):
+        require(step == 1, "where a slice with steps begins and ends is not known before the call")
+        return _put_from(b, x, axis, 0 if start is None else start, source)
+    places = range(x.extents[axis])[slice(start, end, step)]
     if len(places) == 0:
         return b.op("Identity", x)
     if step == 1:
         parts = [cut(b, x, axis, 0, places[0])] if places[0] > 0 else []
         parts.append(source)
-        parts += [cut(b, x, axis, places[-1] + 1, length)] if places[-1] + 1 < length else []
+        parts += [cut(b, x, axis, places[-1] + 1, LAST)] if places[-1] + 1 < x.extents[axis] else []
         return b.concatenated(parts, axis) if len(parts) > 1 else b.op("Identity", source)
     return _put_rows(b, x, axis, b.integers(list(places)), source)
 
 
-def put_selected(b: Builder, out: Any, x: Tensor, source: Tensor, axis: int, index: int) -> Tensor:
+def _put_from(b: Builder, x: Tensor, axis: int, start: Extent, source: Tensor) -> Tensor:
+    """Put a source behind a place of an axis that varies: each element is chosen by its own place, in one pass."""
+    length, count = x.extents[axis], source.extents[axis]
+    require(statically_known_true(count > 0), "whether a slice has elements is not known before the call")
+    zero = b.constant(0, torch.int64)
+    begin, end, size = (b.squeezed(b.extent(one)) for one in (start, length, count))
+    if not statically_known_true(start >= 0):
+        from_back = b.op("Max", b.op("Add", begin, end), zero)
+        begin = b.where(b.compare("Less", begin, zero), from_back, begin)
+    places = b.op("Sub", b.op("Range", zero, end, b.constant(1, torch.int64)), begin)
+    inside = b.op("And", b.compare("GreaterOrEqual", places, zero), b.compare("Less", places, size))
+    if not isinstance(count, int) or count > 1:
+        last = b.op("Sub", size, b.constant(1, torch.int64))
+        source = b.op("Gather", source, b.op("Clip", places, zero, last), axis=axis)
+    return b.where(b.reshaped(inside, [length, *[1] * (x.rank - axis - 1)]), source, x)
+
+
+def put_selected(b: Builder, out: Any, x: Tensor, source: Tensor, axis: int, index: Extent) -> Tensor:
     axis = axis_of(axis, x.rank)
-    return put_slice(b, out, x, b.unsqueezed(source, [axis]), axis, index, index + 1 if index != -1 else None)
+    if is_symbolic([index]):
+        is_there = statically_known_true(index >= -x.extents[axis]) and statically_known_true(index < x.extents[axis])
+        require(is_there, "whether an index is beyond its axis is not known before the call")
+    end = None if is_symbolic([index]) or index == -1 else index + 1
+    return put_slice(b, out, x, b.unsqueezed(source, [axis]), axis, index, end)
+
+
+def copied(b: Builder, out: Any, x: Tensor, source: Tensor, *_: Any) -> Tensor:
+    return b.expanded(b.cast(source, x.dtype), x.extents)
 
 
 def _put_rows(b: Builder, x: Tensor, axis: int, places: Tensor, source: Tensor, reduction: str = "none") -> Tensor:
@@ -400,6 +427,7 @@ ROWS: dict[Any, Row] = {
     aten._unsafe_view.default: reshaped,
     aten.arange.start_step: arranged,
     aten.cat.default: joined,
+    aten.copy.default: copied,
     aten.constant_pad_nd.default: padded,
     aten.diagonal.default: diagonal,
     aten.diagonal_scatter.default: put_diagonal,

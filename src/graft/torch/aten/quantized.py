@@ -10,11 +10,13 @@ import onnx_ir as ir
 import torch
 from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers the operators)
 
-from graft.torch.aten.builder import Builder, Extent, Tensor, axis_of, numbers, require
+from graft.torch.aten.builder import EIGHTHS, Builder, Extent, Tensor, axis_of, numbers, require
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
-NARROW = (torch.int8, torch.uint8)
-"""What numbers are quantised as. Floats of 8 bits are not: backends compute with none, but with their constants."""
+CODES = (torch.int8, torch.uint8)
+"""What activations are quantised as."""
+NARROW = (*CODES, *EIGHTHS)
+"""What weights are stored as."""
 
 
 def dequantized(x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None = None) -> torch.Tensor:
@@ -80,8 +82,8 @@ def _of_4_bits(b: Builder, values: np.ndarray) -> Tensor:
 
 def _parameters(b: Builder, x: Tensor, scale: Any, zero: Any, dtype: torch.dtype, axes: Sequence[int]) -> Any:
     """Return scales and zero points as ONNX takes them: one, or one for each index of an axis."""
-    require(dtype in NARROW[:2], f"numbers quantised as {str(dtype).removeprefix('torch.')}")
-    require(x.dtype in (torch.float32, *NARROW), "quantised numbers that are not of float32")
+    require(dtype in CODES, f"numbers quantised as {str(dtype).removeprefix('torch.')}")
+    require(x.dtype in (torch.float32, *CODES), "quantised numbers that are not of float32")
     extents = [x.extents[axis] for axis in axes]
     scales = b.operand(scale, torch.float32)
     points = None if zero is None else b.operand(zero, dtype)

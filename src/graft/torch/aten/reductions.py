@@ -209,8 +209,47 @@ def distances(b: Builder, out: Any, x: Tensor, y: Tensor, p: float, *_: Any) -> 
     return b.op("ReduceL1" if p == 1 else "ReduceL2", difference, b.integers([-1]), keepdims=0)
 
 
+def bags(
+    b: Builder, out: Sequence[Any], weight: Tensor, index: Tensor, offsets: Tensor, by_frequency: bool = False,
+    mode: int = 0, sparse: bool = False, factors: Tensor | None = None, has_end: bool = False, padding: int = -1,
+) -> list[Tensor]:  # fmt: skip
+    """Sums (mode 0) or means (1) of the rows of a table that bags of indices name: a bag begins at each offset.
+
+    Beside them come the bag of each index, the sizes of bags and, of mode 2 alone, places: for the backward pass.
+    """
+    require(mode in (0, 1), "the largest elements of a bag")
+    require(weight.dtype in (torch.float32, torch.float64), "bags of 16-bit floats")
+    count, sums = b.extent(index.extents[0]), out[0].shape
+    one, zero = b.constant(1, torch.int64), b.constant(0, torch.int64)
+    ends = b.concatenated([b.cast(offsets, torch.int64), *([] if has_end else [count])])
+    starts = b.op("Slice", ends, b.integers([0]), b.integers([-1]))
+    place = b.op("Range", zero, b.squeezed(count), one)
+    is_behind = b.compare("GreaterOrEqual", b.unsqueezed(place, [1]), b.unsqueezed(starts, [0]))
+    owner = b.op("Sub", b.op("ReduceSum", b.cast(is_behind, torch.int64), b.integers([1]), keepdims=0), one)
+    rows = b.op("Gather", weight, index, axis=0)
+    if factors is not None:
+        rows = b.op("Mul", rows, b.unsqueezed(factors, [1]))
+    sizes = b.op("Sub", b.op("Slice", ends, b.integers([1]), b.integers([2**63 - 1])), starts)
+    owners = b.unsqueezed(owner, [1])
+    if padding >= 0:
+        is_kept = b.op("Not", b.compare("Equal", index, b.constant(padding, index.dtype)))
+        rows = b.where(b.unsqueezed(is_kept, [1]), rows, b.constant(0, weight.dtype))
+        nothing = b.expanded(zero, sums[:1])
+        sizes = b.op("ScatterND", nothing, owners, b.cast(is_kept, torch.int64), reduction="add")
+    found = b.op("ScatterND", b.expanded(b.constant(0, weight.dtype), sums), owners, rows, reduction="add")
+    if mode == 1:
+        found = b.op("Div", found, b.unsqueezed(b.cast(b.op("Max", sizes, one), weight.dtype), [1]))
+    if has_end and out[2].shape[0] != sums[0]:
+        sizes = b.concatenated([sizes, b.integers([0])])  # for the offset that begins no bag
+    owner = b.expanded(zero, out[1].shape) if isinstance(out[1].shape[0], int) and not out[1].shape[0] else owner
+    others = (owner, sizes, b.expanded(zero, out[3].shape))
+    return [found, *(b.cast(x, kind.dtype) for x, kind in zip(others, out[1:], strict=True))]
+
+
 ROWS: dict[Any, Row] = {
     aten._cdist_forward.default: distances,
+    aten._embedding_bag.default: bags,
+    aten._embedding_bag_forward_only.default: bags,
     aten._log_softmax.default: softmax("LogSoftmax"),
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._softmax.default: softmax("Softmax"),

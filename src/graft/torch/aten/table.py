@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -34,14 +33,16 @@ FURTHER = (
     aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,
     aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
     aten.batch_norm_backward, aten.dist, aten.tril_indices, aten.triu_indices,
-    aten.narrow_copy, aten.unbind_copy, aten.ldexp,
+    aten.narrow_copy, aten.unbind_copy, aten.ldexp, aten.rrelu_with_noise_backward,
 )  # fmt: skip
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 
 
-@cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's decompositions into its core set, less those of operators that have a row."""
+    """Return PyTorch's decompositions into its core set, less those of operators that have a row.
+
+    Among them are those of operators that libraries, such as torchao, have registered by now.
+    """
     from torch._decomp import core_aten_decompositions, get_decompositions, remove_decompositions
 
     found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}

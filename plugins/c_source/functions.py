@@ -135,7 +135,7 @@ class _Program:
 class _Writer(VectorWriter):
     """Writes the body of one C function."""
 
-    unroll: ClassVar[str] = '_Pragma("GCC unroll {}")'
+    unroll: ClassVar[str] = "GRAFT_UNROLL({})"
     unrolled: ClassVar[int] = 16
     otherwise: ClassVar[tuple[str, ...]] = ("}", "else {")
     unwritable: ClassVar[str] = "threads in step or queues"

@@ -44,7 +44,7 @@ def test_a_branch_and_a_loop_read_alike_in_c_and_cuda() -> None:
     start = ["if (input[position] < 0.0f) {", "output[position] = 0.0f;"]
     loop = ["for (int64_t k = 0; k < 2; ++k) {", "output[position] = output[position] + input[position];", "}"]
     c, cuda = lines(function_source(C).text, "if (", ""), lines(cuda_text(CUDA), "if (", "")
-    assert c[:9] == [*start, "}", "else {", '_Pragma("GCC unroll 2")', *loop, "}"]
+    assert c[:9] == [*start, "}", "else {", "GRAFT_UNROLL(2)", *loop, "}"]
     assert cuda[:8] == [*start, "} else {", "#pragma unroll", *loop, "}"]
 
 

@@ -33,6 +33,13 @@
 #define GRAFT_KERNEL static GRAFT_APART
 #endif
 
+#if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 8)
+#define GRAFT_PRAGMA(text) _Pragma(#text)
+#define GRAFT_UNROLL(count) GRAFT_PRAGMA(GCC unroll count)
+#else
+#define GRAFT_UNROLL(count)
+#endif
+
 _Static_assert(CHAR_BIT == 8 && sizeof(bool) == 1u, "tensors of bool have a byte for each element");
 _Static_assert(sizeof(float) == 4u && sizeof(double) == 8u, "float32 and float64 are IEEE 754's binary32 and binary64");
 _Static_assert((int8_t)-1 == ~0 && -1 >> 1 == -1, "integers are two's complement, and shifts keep their sign");

@@ -223,9 +223,10 @@ def bags(
     one, zero = b.constant(1, torch.int64), b.constant(0, torch.int64)
     ends = b.concatenated([b.cast(offsets, torch.int64), *([] if has_end else [count])])
     starts = b.op("Slice", ends, b.integers([0]), b.integers([-1]))
-    place = b.op("Range", zero, b.squeezed(count), one)
-    is_behind = b.compare("GreaterOrEqual", b.unsqueezed(place, [1]), b.unsqueezed(starts, [0]))
-    owner = b.op("Sub", b.op("ReduceSum", b.cast(is_behind, torch.int64), b.integers([1]), keepdims=0), one)
+    begun = b.expanded(zero, [index.extents[0] + 1])
+    begun = b.op("ScatterND", begun, b.unsqueezed(starts, [1]), b.expanded(one, sums[:1]), reduction="add")
+    begun = b.op("CumSum", b.op("Slice", begun, b.integers([0]), b.integers([-1])), zero)
+    owner = b.op("Sub", begun, one)
     rows = b.op("Gather", weight, index, axis=0)
     if factors is not None:
         rows = b.op("Mul", rows, b.unsqueezed(factors, [1]))

@@ -34,8 +34,8 @@ PACK_TILES = 3
 """A factor is packed at run time if at least so many tiles use each panel, or each tile of its rows ..."""
 FAR_LINES, LARGE_SHARE = 16, 0.25
 """... and its rows are so many lines apart, and it takes so much of that cache, that reading it in place would miss."""
-NEAR_SHARE = 0.5
-"""What a panel that is read in place may take of the sets of the first-level cache that its rows fall into."""
+COLUMNS_SHARE = 4.0
+"""What the rows of a block may take of the second-level cache where they are copied in columns: then they stream."""
 CONFLICT_ROWS = 6
 """Rows at the distance of a way of the first-level cache share its sets: so many are too many, with what else passes.
 
@@ -182,7 +182,7 @@ class Factors:
         lines = -(-width // cache.line) + (stride % cache.line > 0)
         apart, rest = divmod(stride, cache.line)
         reached = sets if rest else min(sets, sets // math.gcd(apart, sets) * lines)
-        return self.parts.terms * lines <= NEAR_SHARE * reached * cache.ways
+        return self.parts.terms * lines <= reached * cache.ways
 
     def _rows_conflict(self) -> bool:
         """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
@@ -197,19 +197,19 @@ class Factors:
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
     def lie_apart(self, rows_of_block: int) -> bool:
-        """Whether rows of the left factor are copied: their terms lie apart, and those of other rows beside each."""
+        """Whether rows of the left factor are copied, for each of their terms lies in another line of the caches."""
         left, rows = self.parts.left, self.parts.rows
         if not self.target.machine.caches or self.panels < PACK_TILES or rows is None:
             return False
         if self.left_packed is not None or self.parts.multiply.dot:
             return False
-        if rows_of_block * self.parts.terms * self.bytes > self._packable:
+        if rows_of_block * self.parts.terms * self.bytes > COLUMNS_SHARE * self.target.machine.working_set(2):
             return False
         if not isinstance(left, Load) or left.mask is not None or left.buffer.strides is not None:
             return False
-        *before, last = left.indices
-        row = self.parts.axes[rows]
-        return self.split.size > 1 and last is row and row not in free_variables(*before)
+        return self.split.size > 1 and not {loop.variable for loop in self.parts.depth} & free_variables(
+            left.indices[-1]
+        )
 
     def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""

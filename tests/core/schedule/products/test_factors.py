@@ -40,7 +40,7 @@ def test_rows_are_read_where_they_lie_for_few_panels_and_on_machines_without_cac
         (1200, (7, 8), "packed at once"),  # as many lines as the cache has, none of them whole
         (50, (7, 8), "in place"),
         (1200, (4, 256), "packed by panel"),
-        (50, (4, 256), "packed by panel"),  # few lines, but 1,024 bytes apart: all fall into few sets
+        (100, (4, 256), "packed by panel"),  # few lines, but 1,024 bytes apart: all fall into few sets
         (50, (4, 255), "in place"),
     ],
 )

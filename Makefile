@@ -26,7 +26,7 @@ release:
 test: $(STAMP)
 	@ls build/wheels/numpy-1.26.4-*.whl >/dev/null 2>&1 || $(BIN)/python -m pip download --quiet --no-deps \
 	  --only-binary :all: --dest build/wheels numpy==1.26.4 || echo "not to be had: numpy 1.26.4"
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 60
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow

@@ -15,8 +15,8 @@ settings.load_profile("suite")
 
 SHARES = {
     "plugins/accelerator/test_codegen.py": 2,
-    "quantization/test_api.py": 2,
-    "end_to_end/test_symbolic_shapes.py": 2,
+    "quantization/test_api.py": 4,
+    "end_to_end/test_symbolic_shapes.py": 4,
     "datatypes/scaled/test_blocks.py": 3,
     "datatypes/scaled/test_shared_scale.py": 3,
     "datatypes/scaled/test_conversion.py": 2,
@@ -28,8 +28,8 @@ SHARES = {
     "core/schedule/strategies/convolutions/test_depthwise.py": 4,
     "quantization/test_accumulators.py": 2,
     "core/operators/products/test_fourier.py": 3,
-    "measure/test_format_sweep.py": 2,
-    "plugins/isolation/test_plugins_apart.py": 2,
+    "measure/test_format_sweep.py": 4,
+    "plugins/isolation/test_plugins_apart.py": 4,
     "core/schedule/strategies/contractions/test_varying_product.py": 6,
     "core/schedule/selection/test_by_image.py": 6,
     "core/schedule/templates/test_tiled_sum.py": 5,
@@ -51,11 +51,11 @@ SHARES = {
     "partition/test_models.py": 3,
     "cli/test_json.py": 4,
     "core/operators/images/test_derivatives.py": 2,
-    "quantization/test_assignment.py": 4,
+    "quantization/test_assignment.py": 8,
     "core/schedule/strategies/contractions/test_narrow_weights.py": 8,
     "plugins/llvm/test_chains.py": 2,
     "core/schedule/products/test_packed_dot.py": 4,
-    "datatypes/test_posit.py": 6,
+    "datatypes/test_posit.py": 12,
     "end_to_end/test_integers.py": 32,
     "core/schedule/test_parameters.py": 4,
     "datatypes/proofs/test_fixed_and_logarithmic.py": 3,
@@ -91,29 +91,29 @@ SHARES = {
     "datatypes/test_summation_order.py": 3,
     "end_to_end/test_exported_models.py": 6,
     "core/schedule/products/test_image_elements.py": 5,
-    "end_to_end/test_aarch64.py": 4,
+    "end_to_end/test_aarch64.py": 8,
     "end_to_end/test_models.py": 10,
     "end_to_end/test_random_symbolic_models.py": 3,
     "end_to_end/test_riscv64.py": 32,
     "end_to_end/test_switches.py": 24,
-    "end_to_end/test_symbolic_zoo.py": 4,
-    "end_to_end/test_targets.py": 2,
-    "end_to_end/test_wasm.py": 8,
+    "end_to_end/test_symbolic_zoo.py": 8,
+    "end_to_end/test_targets.py": 4,
+    "end_to_end/test_wasm.py": 16,
     "plugins/c_source/test_arithmetic.py": 20,
     "plugins/c_source/test_models.py": 25,
     "plugins/c_source/test_operators.py": 8,
     "plugins/codegen/test_varying_extents.py": 16,
-    "plugins/cuda/test_operators.py": 25,
+    "plugins/cuda/test_operators.py": 50,
     "plugins/cuda/test_ptx.py": 12,
     "plugins/cuda/test_strategies.py": 8,
     "plugins/cuda/test_tuning.py": 6,
     "plugins/cuda/test_warpgroups.py": 8,
     "plugins/llvm/test_conformance.py": 6,
-    "runtime/export/test_c_control.py": 3,
+    "runtime/export/test_c_control.py": 6,
     "testkit/test_broken_backends.py": 3,
-    "torch/aten/test_images.py": 2,
-    "torch/aten/test_products.py": 2,
-    "torch/test_backend.py": 6,
+    "torch/aten/test_images.py": 4,
+    "torch/aten/test_products.py": 4,
+    "torch/test_backend.py": 12,
     "torch/test_quantized.py": 2,
 }
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
@@ -127,7 +127,7 @@ FOLDERS = (
     "plugins/cuda/",
     "plugins/llvm/",
 )
-"""Where one of nine cases runs every time in other files, too."""
+"""Where one of eighteen cases runs every time in other files, too."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
 SLOW_FILES = (
     "docs/test_cortex_m.py",
@@ -155,7 +155,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:
         file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
-        share = SHARES.get(file, 9 if file.startswith(FOLDERS) else 1)
+        share = SHARES.get(file, 18 if file.startswith(FOLDERS) else 1)
         takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
         if file in SLOW_FILES or (case and (takes_long or zlib.crc32(item.name.encode()) % share)):
             item.add_marker(pytest.mark.slow)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../../../runtime/native/tests/lacking_memory.h"
 
 enum { ROUNDS = 30000, LANES = 4, FIELDS = ACCELERATOR_CONFIGURATION_FIELDS, HEAD = 2 + FIELDS + 6, MOST_ELEMENTS = 4096 };
 
@@ -34,23 +35,6 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   va_end(arguments);
   return GRAFT_ERROR_RUN;
 }
-
-/* Allocations that there still are. Where there are none, all fail from then on. */
-enum { ENOUGH = -1, FAILED = -2 };
-static int64_t allocations_left = ENOUGH;
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-
-static bool has_memory(void) {
-  if (allocations_left == 0) allocations_left = FAILED;
-  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
-}
-
-void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
-
-void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
 
 static void seal(uint64_t *words, size_t count) {
   uint64_t sum = 0;

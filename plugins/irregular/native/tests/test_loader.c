@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "../../../../runtime/native/tests/lacking_memory.h"
 
 const GraftLoader *graft_loader(void);
 
@@ -66,23 +67,6 @@ static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION,
                              .allocate_output = allocate_output,
                              .fail = fail};
 static const GraftLoaderHost LOADER_HOST = {GRAFT_ABI_VERSION, loader_fail, -1, -1};
-
-/* Allocations that there still are. Where there are none, all fail from then on. */
-enum { ENOUGH = -1, FAILED = -2 };
-static int64_t allocations_left = ENOUGH;
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-
-static bool has_memory(void) {
-  if (allocations_left == 0) allocations_left = FAILED;
-  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
-}
-
-void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
-
-void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
 
 /* Runs a module of one node, whose inputs are bytes. */
 static int32_t run(const char *json, int32_t count, unsigned char *const *values, const size_t *sizes) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "graft/runtime.h"
+#include "../../../../runtime/native/tests/lacking_memory.h"
 
 #define CHECK(condition)                                                       \
   do {                                                                         \
@@ -51,23 +52,6 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   va_end(arguments);
   return GRAFT_ERROR_RUN;
 }
-
-/* Allocations that there still are. Where there are none, all fail from then on. */
-enum { ENOUGH = -1, FAILED = -2 };
-static int64_t allocations_left = ENOUGH;
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-
-static bool has_memory(void) {
-  if (allocations_left == 0) allocations_left = FAILED;
-  return allocations_left == ENOUGH || (allocations_left > 0 && allocations_left--);
-}
-
-void *__wrap_malloc(size_t size) { return has_memory() ? __real_malloc(size) : NULL; }
-
-void *__wrap_calloc(size_t count, size_t size) { return has_memory() ? __real_calloc(count, size) : NULL; }
 
 static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail, -1, -1};
 static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION, .size = sizeof(GraftApi), .fail = run_fail};

@@ -380,7 +380,7 @@ def test_a_dequantized_column_is_broadcast_in_the_kernel_that_reads_it() -> None
     np.testing.assert_array_equal(got, [[-3] * 3, [11] * 3])
 
 
-def test_an_image_with_channels_first_is_transposed_before_its_windows_are_copied() -> None:
+def test_an_image_with_channels_first_is_copied_with_channels_last() -> None:
     build = Quantized(5)
     x, weights = build.input(1, 16, 9, 11, dtype="uint8"), build.bytes("int8", 24, 16, 3, 3)
     y = build.add(
@@ -391,7 +391,7 @@ def test_an_image_with_channels_first_is_transposed_before_its_windows_are_copie
     model = build.model(y, "uint8")
     np.testing.assert_array_equal(run(model, build), qlinear(build, model))
     product, _ = graft.compile(model, ["llvm"], strict=True).description.procedures[0].calls  # and a Transpose
-    assert product.schedule["strategy"] == "im2col_integers"
+    assert product.schedule["strategy"] == "direct_nhwc"
 
 
 def test_channels_stay_last_behind_pad_and_resize() -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
-from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.products.dot_grouping import is_zero
 from graft.core.tensor_ir.anchors import VARIES, Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Select, Stage
-from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
-from graft.core.tensor_ir.visit import loads, substitute
+from graft.core.tensor_ir.visit import loads
 
 FEW_CHANNELS = 4
 """Groups of fewer output channels are computed directly, and windows of neighbouring places are read together."""
@@ -63,22 +59,6 @@ def convolution_of(stage: Stage, rank: int | None = None) -> Convolution | None:
     if rank is not None and len(shape) != rank:
         return None
     return Convolution(stage, stage.structure, *parts, shape)
-
-
-def written_out(
-    anchor: Stage, pixel: Expression, weight: Expression, most: int
-) -> tuple[tuple[Expression, Expression], ...] | None:
-    """Return (weight, pixel) at each position of the windows; None if there are more than ``most``."""
-    assert anchor.reduction is not None, f"'{anchor.buffer.name}' is no sum"
-    axes = anchor.reduction.axes
-    extents = [int(axis.extent.value) for axis in axes if isinstance(axis.extent, Constant)]
-    if len(extents) != len(axes) or math.prod(extents) > most:
-        return None
-    places = (
-        {axis.variable: b.index(n) for axis, n in zip(axes, place, strict=True)}
-        for place in product(*map(range, extents))
-    )
-    return tuple((simplify(substitute(weight, place)), simplify(substitute(pixel, place))) for place in places)
 
 
 def is_read(stages: Sequence[Stage], buffer: Buffer) -> bool:

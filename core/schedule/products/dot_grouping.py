@@ -80,11 +80,6 @@ def multiplies_pairs(target: Target) -> bool:
     return not target.machine.has("dot4_u8s8") and target.machine.has(PAIRS)
 
 
-def is_emulated(dot: str, target: Target) -> bool:
-    """Whether a dot product takes several instructions for each of its operands."""
-    return bool(dot) and not target.machine.has(PAIRS if dot == "dot2_s16" else dot)
-
-
 def group_bytes(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray], *, widens: bool = False) -> Grouped | None:
     """Return an int32 sum of products of bytes as a sum of ``dot4_u8s8``; None if it is not one.
 

@@ -16,11 +16,11 @@ from graft.core.schedule.parameters import ContractionParameters, Packing
 from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
-from graft.core.schedule.products.dot_grouping import Sum, is_emulated
+from graft.core.schedule.products.dot_grouping import Sum
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_packed
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, emulating, ranked_tiles, split_evenly
+from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, ranked_tiles, split_evenly, with_dot
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
@@ -42,8 +42,6 @@ CONFLICT_ROWS = 6
 Found with eight ways. For twelve, nine rows were tried only together with larger blocks, which was not faster.
 """
 
-EMULATED_REGISTERS = 6
-"""Registers that a dot product takes where the processor has no instruction for it."""
 STREAMS, FEW_ROWS = 8, 4
 """A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
 
@@ -70,8 +68,7 @@ class Factors:
         self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        busy = EMULATED_REGISTERS if is_emulated(parts.multiply.dot, target) else 0
-        shaped = emulating(target) if busy and parts.multiply.dot == "dot4_u8s8" else target
+        shaped, busy = with_dot(parts.multiply.dot, target)
         busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, shaped, busy)
         if not parts.epilogue.allows(chosen.columns):

@@ -17,16 +17,20 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.products.convolution import Convolution, is_read
-from graft.core.schedule.products.dot_grouping import BYTES, PACKED_DTYPE, as_byte, packed_operand, small_factor
+from graft.core.schedule.products.dot_grouping import (
+    BYTES,
+    PACKED_DTYPE,
+    as_byte,
+    multiplies_pairs,
+    packed_operand,
+    small_factor,
+)
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import FLOATS
-
-SIGNED = range(-128, 128)
-"""The weights that a dot product of bytes takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,21 @@ def elements_of(stages: Sequence[Stage], found: Convolution, kernel: Kernel, tar
     """Return the factors of a convolution by constant weights; None of one whose factors are of another form."""
     kind, has_vectors = found.anchor.value.type.dtype, lanes_of("int32", target) > 1
     if kind == "int32":
-        return _bytes(stages, found, kernel, has_vectors=has_vectors)
+        dot = "dot2_s16" if multiplies_pairs(target) else "dot4_u8s8"
+        return _bytes(stages, found, kernel, dot if has_vectors else "")
     image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
-    wants_pairs = kind == "float32" and target.precision == "bf16" and has_vectors
-    if wants_pairs and not found.window.is_depthwise and not _channels_are_cut(found, 2):
+    if rounds(found, target):
         return _pairs(found, kernel, image, found.weights(kernel, stages, kind))
     if image is None or weights is None or kind not in FLOATS:
         return None
     return ImageElements(image, weights, kind, kernel.constants[weights])
+
+
+def rounds(found: Convolution, target: Target) -> bool:
+    """Whether the factors of a convolution are rounded to bfloat16, and multiplied in pairs."""
+    is_wanted = found.anchor.value.type.dtype == "float32" and target.precision == "bf16"
+    has_vectors = lanes_of("int32", target) > 1
+    return is_wanted and has_vectors and not found.window.is_depthwise and not _channels_are_cut(found, 2)
 
 
 def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Buffer | None) -> ImageElements | None:
@@ -90,8 +101,8 @@ def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Bu
     return ImageElements(image, weights, "bfloat16", packed, multiply=Multiply("dot2_bf16"))
 
 
-def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_vectors: bool) -> ImageElements | None:
-    """Return bytes less their zero points: where that fits as dot products, else one by one."""
+def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, dot: str) -> ImageElements | None:
+    """Return bytes less their zero points: where they fit as operands of ``dot`` ("" for none), else one by one."""
     factor, anchor = small_factor(found.pixel), found.anchor
     if factor is None or anchor.epilogue is not None or anchor.reduction is None:
         return None
@@ -107,18 +118,24 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_v
         return None
     centred = _evaluated(found, found.weight, kernel.constants)
     sums = None if factor.point is None else centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
-    image, fits = element.buffer, centred.min() in SIGNED and centred.max() in SIGNED
+    image = element.buffer
     own = ImageElements(image, weights, image.dtype, centred, sums, border=border, point=factor.point)
-    if not fits or not has_vectors or found.window.is_depthwise or _channels_are_cut(found, 4):
+    kinds = DOTS[dot] if dot else None
+    if kinds is None or found.window.is_depthwise or _channels_are_cut(found, kinds.width):
         return own
-    small = Buffer("small", "int8", tuple(map(b.index, centred.shape)))
-    value = Load(small, _weight_axes(found))
-    packed = _packed_weights(found, value, {small: centred.astype(np.int8)}, 4)
-    if image.dtype == "int8":
+    limits = np.iinfo(kinds.right)
+    if centred.min() < limits.min or centred.max() > limits.max:
+        return own
+    small = Buffer("small", kinds.right, tuple(map(b.index, centred.shape)))
+    value, narrow = Load(small, _weight_axes(found)), {small: centred.astype(kinds.right)}
+    packed = _packed_weights(found, value, narrow, kinds.width)
+    if kinds.left == "int16":  # a copy of the image is widened
+        own = replace(own, dtype=kinds.left, border=b.cast(border, kinds.left))
+    elif image.dtype == "int8":
         point = b.constant(0, PACKED_DTYPE) if factor.point is None else factor.point
         sums = centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
         own = replace(own, dtype="uint8", sums=sums, border=_unsigned(border), point=b.add(point, BYTES["uint8"]))
-    return replace(own, contents=packed, multiply=Multiply("dot4_u8s8"))
+    return replace(own, contents=packed, multiply=Multiply(dot))
 
 
 def _inside(value: Expression) -> Expression:

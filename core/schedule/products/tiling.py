@@ -15,12 +15,15 @@ from functools import cache
 from graft.core.machine.machine import Costs, Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.schedule.products.dot_grouping import PAIRS
 from graft.core.tensor_ir import ir
 from graft.core.types import FLOATS, element_bits, is_custom
 
 MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 11
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
+EMULATED_REGISTERS = 6
+"""Registers that a dot product takes where the processor has no instruction for it."""
 UNROLL = 2
 """Terms of a sum that one pass of the innermost loop adds, where no machine is asked."""
 TILE_COST = 0.5
@@ -112,11 +115,18 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int =
     return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
 
 
-def emulating(target: Target) -> Target:
-    """Return a target with the costs of products of bytes by pairs of 16 bits, even and odd ones apart."""
+def with_dot(dot: str, target: Target) -> tuple[Target, int]:
+    """Return a target with the costs of a dot product ("" for none), and how many registers it is busy with besides.
+
+    Where it takes several instructions for each operand, bytes are multiplied by pairs of 16 bits, even and odd apart.
+    """
+    if not dot or target.machine.has(PAIRS if dot == "dot2_s16" else dot):
+        return target, 0
+    if dot != "dot4_u8s8":
+        return target, EMULATED_REGISTERS
     own = target.machine.costs
     costs = replace(own, fused=own.fused / 2, load=own.load + SPLIT_CYCLES)
-    return replace(target, machine=replace(target.machine, costs=costs))
+    return replace(target, machine=replace(target.machine, costs=costs)), EMULATED_REGISTERS
 
 
 def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[Ranked]:

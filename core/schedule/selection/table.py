@@ -15,10 +15,7 @@ from graft.core.schedule.strategies.convolutions import (
     direct_convolution,
     direct_nhwc,
     first_convolution,
-    first_convolution_bf16,
-    im2col_bf16,
     im2col_integers,
-    nhwc_integers,
     pointwise_nhwc,
     register_tiles,
     winograd_nchw,
@@ -40,14 +37,10 @@ NUMBERS = StrategyTable(
         recurrent_layers.STRATEGY,
         sequential_loops.STRATEGY,
         fused_attention.STRATEGY,
-        # convolutions in bfloat16
-        winograd_nhwc.STRATEGY,
-        im2col_bf16.STRATEGY,
-        first_convolution_bf16.STRATEGY,
-        # convolutions of integers
-        nhwc_integers.STRATEGY,
+        # convolutions of integers where memory is small
         im2col_integers.STRATEGY,
         # convolutions whose channels are last, at least in the result
+        winograd_nhwc.STRATEGY,
         depthwise.LAST,
         pointwise_nhwc.STRATEGY,
         first_convolution.STRATEGY,

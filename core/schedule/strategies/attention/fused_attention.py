@@ -27,10 +27,9 @@ from graft.core.schedule.primitives.statements import divided, in_vectors, opera
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.accumulation import Reduced, Span, accumulate, begin_with, clear
 from graft.core.schedule.products.blocking import wanted_tasks
-from graft.core.schedule.products.factors import EMULATED_REGISTERS
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, halves, split_evenly
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, halves, split_evenly, with_dot
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Panels, Rows
 from graft.core.schedule.strategies.attention.attention_in_place import QUERIES as FEW
 from graft.core.schedule.strategies.attention.attention_in_place import InPlace
@@ -150,7 +149,7 @@ class _Loops:
         self.queries = scratch("queries", "bfloat16", self.height, -(-self.panels.terms // self.lanes) * self.lanes)
 
     def _tile(self, target: Target, own: AttentionParameters) -> RegisterTile:
-        busy = EMULATED_REGISTERS if self.rounds and not target.machine.has("dot2_bf16") else 0
+        target, busy = with_dot("dot2_bf16" if self.rounds else "", target)
         height, width = FEW if self.few else _usual_rows(self.values), constant_extent(self.values.extents[-1])
         chosen = choose_tile(height, width, self.kind.dtype, target, busy)
         return adjusted_tile(chosen, height, width, own.rows, own.vectors)

@@ -47,13 +47,14 @@ def _of_vectors_of_channels(anchor: Anchor, target: Target) -> Answer:
 
 def _build_last(anchor: Anchor, target: Target) -> Scheduled | Reject:
     found, tiled = anchor.convolution, tiled_sum(anchor.kernel, target)
-    if found is None or tiled is None or found.windows.rank != 2 or not found.anchor.value.type.is_float:
+    if found is None or tiled is None or found.windows.rank != 2:
         return OTHER_FORM
-    kind = found.anchor.value.type.dtype
-    if found.image(kind) is None or found.weights(anchor.kernel, anchor.stages or (), kind, kind) is None:
+    kind, kernel = found.anchor.value.type, anchor.kernel
+    weights = found.weights(kernel, anchor.stages or (), kind.dtype, kind.dtype if kind.is_float else None)
+    if weights is None or (kind.is_float and found.image(kind.dtype) is None):
         return OTHER_FORM
     tile = Tile(1, "x", _pixels(found, target), order=1, unroll=found.windows.kernel[1], skew=True)
-    return tiled.scheduled(anchor.kernel, tile)
+    return tiled.scheduled(kernel, tile)
 
 
 def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:

@@ -25,9 +25,9 @@ from graft.core.schedule.primitives.vectorize import finished, lower_loops
 from graft.core.schedule.products.accumulation import Reduced, accumulate, begin_with, finish_tile
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.image_elements import ImageElements, elements_of
+from graft.core.schedule.products.image_elements import ImageElements, elements_of, rounds
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles, with_dot
 from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
 from graft.core.schedule.strategies.strategy import (
     CONVOLUTIONS,
@@ -42,7 +42,7 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
-from graft.core.types import FLOAT32, element_bits
+from graft.core.types import element_bits
 
 USUAL = 128
 """The pixels that tiles are chosen for."""
@@ -58,6 +58,10 @@ BLOCK_SHARE = 0.5
 """Pixels are taken in blocks whose inputs fill this part of the second-level cache, where they stay for all panels."""
 LEAST_TILES = 4
 """The tiles of a block at the least, but where threads would have none."""
+FETCHED_SHARE = 2 / 3
+"""What weights come with that are not fetched ahead, as a part of the bandwidth of memory."""
+MOVED = 3
+"""Cycles to round an element of an image and to put it where channels are last."""
 TASKS = 4
 """Blocks that there should be for several threads, of images of a known size."""
 
@@ -109,7 +113,8 @@ def direct_sums(
         return None
     kind, window = epilogue.anchor.value.type.dtype, found.window
     columns = window.groups if window.is_depthwise else window.outputs
-    ranked = [row for row in ranked_tiles(USUAL, columns, kind, target) if row[1].rows <= MOST_PIXELS]
+    shaped, busy = with_dot(elements.multiply.dot, target)
+    ranked = [row for row in ranked_tiles(USUAL, columns, kind, shaped, busy) if row[1].rows <= MOST_PIXELS]
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
     if window.is_depthwise:
@@ -440,12 +445,13 @@ class _Loops:
 def _prefers(window: Window, target: Target) -> Preference | None:
     """Channels last, but for the image of a network's first convolution, which is copied anyway.
 
-    Of known extents only where that saves something; not where few channels leave, of a group or of all.
+    Of known extents only where that saves something, or pairs of channels are multiplied; not where few channels leave,
+    of a group or of all.
     """
     image: Channels = "first" if window.is_first else "last"
     if window.windows.rank != 2:
         return None
-    if window.windows.is_open:
+    if window.windows.is_open or (target.precision == "bf16" and window.groups == 1 and not window.is_first):
         return Preference(image, "last", gains=True)
     if not has_any_order(target) or window.groups > 1 or window.outputs <= lanes_of("float32", target) // 2:
         return None
@@ -453,13 +459,32 @@ def _prefers(window: Window, target: Target) -> Preference | None:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    """Take any convolution of extents that vary, and float32 ones with channels last of others."""
+    """Take any convolution of extents that vary, and those with channels last of others."""
     found = anchor.convolution
-    if anchor.varies:
+    if anchor.varies or (found is not None and found.window.stores_channels_last):
         return True
-    if found is None or not found.window.stores_channels_last or target.precision != "float32":
-        return Reject("layout", "extents are known, and channels do not leave last in float32")
-    return True if anchor.stages and anchor.stages[0].value.type == FLOAT32 else Reject("dtype", "no sum of float32")
+    return Reject("layout", "extents are known, and channels do not leave last")
+
+
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    return None if anchor.convolution is None else rounds(anchor.convolution, target)
+
+
+def pair_cycles(found: Convolution, pixels: int, weights: int, target: Target) -> float:
+    """Return the cycles of one image in bfloat16: so many ``weights`` of each channel, all times so many ``pixels``."""
+    window = found.window
+    products = window.outputs * 2 * -(-window.inputs // 2) * weights
+    rate = FETCHED_SHARE * target.machine.far.bandwidth
+    return products * pixels / lanes_of("float32", target) / 2 + 2 * products / rate
+
+
+def _cost(anchor: Anchor, target: Target) -> float | None:
+    """Return the cycles of one image in bfloat16, if need be of copying it; other types are not compared."""
+    found = anchor.convolution
+    if found is None or anchor.varies or not rounds(found, target):
+        return None
+    moved = 0 if found.window.reads_channels_last else MOVED * prod(found.windows.source) * found.window.inputs
+    return pair_cycles(found, prod(found.windows.target), prod(found.windows.kernel), target) + moved
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -476,5 +501,15 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [ContractionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("direct_nhwc", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, varies=None)
+STRATEGY = Strategy(
+    "direct_nhwc",
+    CONVOLUTIONS,
+    _build,
+    _applies,
+    _candidates,
+    cost=_cost,
+    prefers=_prefers,
+    rounds=_rounds,
+    varies=None,
+)
 """Takes convolutions by constant weights in any layout; where channels are not last, copies or scatters."""

@@ -1,8 +1,8 @@
-"""Convolutions of integers with their channels last as products of patches and weights.
+"""Convolutions of integers with their channels last as products of patches and weights, where memory is small.
 
-Patches (`graft.core.schedule.products.patches`) are runs of bytes here, all of which are copied into scratch memory
-first; what follows is a product of rows and a constant matrix. An image whose channels come first is transposed before.
-A machine without caches, a microcontroller, has little memory: there a few patches are copied at a time.
+Patches (`graft.core.schedule.products.patches`) are runs of bytes here, of which a few are copied at a time; what
+follows is a product of rows and a constant matrix. An image whose channels come first is transposed before. A machine
+with caches has memory for a copy of the image with a border instead, which `direct_nhwc` reads where it lies.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
-from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.products.patched_product import patched_product
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.statements import allocate
@@ -32,59 +30,37 @@ BLOCK_BYTES = 2048
 
 
 def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
-    """Return the kernel as a copy of patches and a product; None if it is of another form."""
+    """Return the kernel as copies of patches and a product; None if it is of another form."""
     stages = fused_stages(kernel)
     window = None if stages is None else _window(kernel, stages)
     if stages is None or window is None:
         return None
-    patches = scratch("patches", window.source.dtype, *window.shape[:3], window.terms)
-    product = window.product(kernel, stages, patches)
+    product = window.product(kernel, stages, scratch("patches", window.source.dtype, *window.shape[:3], window.terms))
     collapsed, sources = collapse_rows(product) or (product, {})
-    if not target.machine.caches and window.image.memory != "scratch":
-        patched = patched_product(collapsed, window, target, ContractionParameters(block_bytes=BLOCK_BYTES))
-        if patched is not None and patched.starts.of_left is None:
-            blocks = with_sources(patched.scheduled(), sources)
-            packed = window.packed(kernel, blocks.packed)
-            return Scheduled(lambda: window.reading(kernel, blocks.function), packed, knobs=blocks.knobs)
-    scheduled = with_sources(schedule_contraction(collapsed, target), sources)
-    rows = next((new for new, old in sources.items() if old is patches), patches)
-
-    def build() -> Function:
-        inner = scheduled.function
-        # Two passes over a row may share their variables: fresh ones, so that each is bound once.
-        body = Block((*window.turn(), window.copy(rows, target), instantiate(inner.body, {})))
-        memory = (rows,) if window.image.memory != "scratch" else (window.image, rows)
-        return replace(window.reading(kernel, inner), body=allocate(memory, body))
-
-    return Scheduled(build, window.packed(kernel, scheduled.packed), knobs=scheduled.knobs)
+    patched = patched_product(collapsed, window, target, ContractionParameters(block_bytes=BLOCK_BYTES))
+    if patched is None or patched.starts.of_left is not None:
+        return None
+    blocks = with_sources(patched.scheduled(), sources)
+    packed = window.packed(kernel, blocks.packed)
+    return Scheduled(lambda: window.reading(kernel, blocks.function), packed, knobs=blocks.knobs)
 
 
 class _Window(Patches):
     """A convolution without border."""
 
-    def turn(self) -> tuple[Statement, ...]:
-        """Return the loops that put the channels of an image last; none where they are."""
+    def reading(self, kernel: Kernel, product: Function) -> Function:
+        """Return the function of the product with the image as it comes as its parameter, turned first if need be."""
         if self.image.memory != "scratch":
-            return ()
+            return Patches.reading(self, kernel, product)
+        function = Patches.reading(replace(self, image=self.source), kernel, product)
+        return replace(function, body=allocate((self.image,), Block((self._turned(), function.body))))
+
+    def _turned(self) -> Statement:
+        """Return the loops that put the channels of an image last."""
         batch, channels, height, width = b.dims(self.source)
         n, c, h, w = (Variable(name) for name in "nchw")
         store = Store(self.image, (n, h, b.add(b.multiply(w, channels), c)), Load(self.source, (n, c, h, w)))
         body: Statement = For(c, b.index(channels), "serial", For(w, b.index(width), "serial", store))
-        body = For(h, b.index(height), "parallel", body)
-        return (For(n, b.index(batch), "parallel", body),)
-
-    def reading(self, kernel: Kernel, product: Function) -> Function:
-        """Return the function of the product with the image as it comes as its parameter."""
-        own = self if self.image.memory != "scratch" else replace(self, image=self.source)
-        return Patches.reading(own, kernel, product)
-
-    def copy(self, rows: Buffer, target: Target) -> Statement:
-        """Return the loops that fill the patches, one for each pixel of the output."""
-        batch, height, width, _ = self.shape
-        n, h, w = Variable("n"), Variable("h"), Variable("w")
-        row = b.add(b.multiply(b.add(b.multiply(n, height), h), width), w)
-        place = (row,) if len(rows.shape) == 2 else (n, h, w)
-        body: Statement = For(w, b.index(width), "serial", self.patch(rows, place, (n, h, w), target))
         return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
 
     def patch(
@@ -134,6 +110,8 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
     if found is None or found.anchor.value.type.dtype != "int32" or found.window.groups != 1:
         return Reject("shape", "no convolution of integers without groups")
+    if target.machine.caches:
+        return Reject("size", "there is memory for a copy of the image")
     return True if found.window.stores_channels_last else Reject("layout", "channels are not last")
 
 

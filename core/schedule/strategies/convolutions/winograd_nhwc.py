@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from graft.core.schedule.products.accumulation import Ahead, Begin, Reduced, acc
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of
-from graft.core.schedule.strategies.convolutions.im2col_bf16 import product_cycles, rounds, window_of
+from graft.core.schedule.strategies.convolutions.direct_nhwc import pair_cycles
 from graft.core.schedule.strategies.convolutions.winograd_blocks import (
     DOT,
     IN_PAIRS,
@@ -365,16 +365,16 @@ def _applies_to_any(anchor: Anchor, target: Target) -> Answer:
 def _applies(anchor: Anchor, target: Target) -> Answer:
     if not _is_in_pairs(anchor, target):
         return _applies_to_any(anchor, target)
-    window = None if anchor.stages is None else window_of(anchor.kernel, anchor.stages)
-    if window is None:
-        return Reject("layout", "no bfloat16 image with channels last")
-    if 0 in window.windows.source:  # there must be an element to read in place of what is beyond a side
+    found = anchor.convolution
+    if found is None or found.image("float32", "bfloat16") is None:
+        return Reject("dtype", "no bfloat16 image")
+    if 0 in found.windows.source:  # there must be an element to read in place of what is beyond a side
         return Reject("shape", "the image is empty")
     return _applies_to_any(anchor, target)
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
-    return rounds(anchor, target) if _is_in_pairs(anchor, target) else False
+    return _is_in_pairs(anchor, target)
 
 
 def _is_in_pairs(anchor: Anchor, target: Target) -> bool:
@@ -386,13 +386,14 @@ def _cost(anchor: Anchor, target: Target) -> float | None:
     """Return the cycles of one image in bfloat16; in float32 the plan decides when it is built."""
     if not _is_in_pairs(anchor, target):
         return None
-    window = window_of(anchor.kernel, anchor.stages or ())
-    assert window is not None, anchor.kernel.name
+    found = anchor.convolution
+    assert found is not None, anchor.kernel.name
+    window = found.window
     (size,), stride = IN_PAIRS, window.windows.strides[0]
     transform, lanes = Transform(size, stride), lanes_of("float32", target)
-    pieces = -(-window.shape[1] // size) * -(-window.shape[2] // size)
-    moved = window.channels * INPUT_CYCLES[stride][size] + window.shape[3] * OUTPUT_CYCLES[stride][size]
-    return product_cycles(window, pieces, transform.products, target) + pieces * moved / lanes
+    pieces = prod(-(-extent // size) for extent in window.windows.target)
+    moved = window.inputs * INPUT_CYCLES[stride][size] + window.outputs * OUTPUT_CYCLES[stride][size]
+    return pair_cycles(found, pieces, transform.products, target) + pieces * moved / lanes
 
 
 STRATEGY = Strategy(

@@ -6,10 +6,9 @@ import pytest
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read, written_out
+from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.tensor_ir.ir import Stage, Variable
-from graft.core.tensor_ir.visit import loads
 from tests.core.schedule.convolutions import convolution
 
 
@@ -68,15 +67,6 @@ def test_an_extent_that_varies_is_said_to() -> None:
 def test_a_stage_that_states_no_window_is_no_convolution() -> None:
     _, made = found()
     assert convolution_of(replace(made.anchor, structure=None)) is None
-
-
-def test_windows_are_written_out_position_by_position() -> None:
-    _, made = found((1, 3, 8))
-    terms = written_out(made.anchor, made.pixel, made.weight, 9)
-    assert terms is not None and len(terms) == 9
-    places = {loads(weight)[0].indices[1:] for weight, _ in terms}
-    assert places == {(b.index(channel), b.index(tap)) for channel in range(3) for tap in range(3)}
-    assert written_out(made.anchor, made.pixel, made.weight, 8) is None
 
 
 def test_what_follows_may_read_the_image_again() -> None:

@@ -7,14 +7,15 @@ from graft.core.machine.machine import Costs
 from graft.core.machine.target import target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.products.tiling import (
+    EMULATED_REGISTERS,
     RegisterTile,
     adjusted_tile,
     choose_tile,
-    emulating,
     halves,
     lanes_of,
     ranked_tiles,
     split_evenly,
+    with_dot,
 )
 from graft.core.tensor_ir.ir import Block, If
 
@@ -135,8 +136,13 @@ def test_what_is_wanted_of_a_tile_is_taken_as_far_as_it_fits() -> None:
     assert adjusted_tile(tile, 1000, 1000, 1000, 1000, 1000) == RegisterTile(32, 8, 16, 16)
 
 
-def test_products_of_bytes_by_pairs_take_longer() -> None:
-    plain, pairs = (choose_tile(64, 64, "int32", one) for one in (WIDE, emulating(WIDE)))
-    costs, slower = WIDE.machine.costs, emulating(WIDE).machine.costs
+def test_dot_products_without_an_instruction_take_longer_and_registers() -> None:
+    assert with_dot("", WIDE) == (WIDE, 0)
+    assert with_dot("dot2_s16", WIDE) == (WIDE, 0)
+    assert with_dot("dot2_bf16", WIDE) == (WIDE, EMULATED_REGISTERS)
+    bytewise, busy = with_dot("dot4_u8s8", WIDE)
+    assert busy == EMULATED_REGISTERS
+    plain, pairs = (choose_tile(64, 64, "int32", one) for one in (WIDE, bytewise))
+    costs, slower = WIDE.machine.costs, bytewise.machine.costs
     assert slower.fused == costs.fused / 2 and slower.load > costs.load
     assert plain.lanes == pairs.lanes

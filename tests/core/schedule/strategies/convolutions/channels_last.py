@@ -43,7 +43,7 @@ def with_channels_last(kernel: Kernel, arrays: list[np.ndarray], apart: str = "w
         stages=tuple(storing(stages, {out: narrow[out]})),
     )
     bfloat16 = numpy_dtype("bfloat16")
-    pairs = zip(kernel.inputs, arrays, strict=True)
+    pairs = zip(kernel.inputs, arrays, strict=False)
     return changed, [array.transpose(LAST).astype(bfloat16) if item in moved else array for item, array in pairs]
 
 

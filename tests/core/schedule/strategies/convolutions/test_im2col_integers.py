@@ -19,13 +19,12 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.inline import reordered
 from graft.core.schedule.selection.select import schedule
-from graft.core.tensor_ir.ir import Buffer, Let, Stage
+from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.verifying.verifier import verify
-from graft.core.tensor_ir.visit import walk_statements
 from tests.core.schedule.convolutions import outputs_of
 
-VNNI = target_named("x86-64-v4+avx512vnni")
-TARGETS = st.sampled_from((VNNI, target_named("x86-64-v3"), target_named("x86-64")))
+VNNI, BOARD = target_named("x86-64-v4+avx512vnni"), target_named("thumbv7em")
+TARGETS = st.sampled_from((VNNI, target_named("x86-64-v3"), target_named("x86-64"), target_named("armv8-a"), BOARD))
 
 
 def buffer(name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
@@ -42,9 +41,12 @@ def arrays_of(inputs: tuple[Buffer, ...]) -> list[np.ndarray]:
 
 
 def convolution(
-    image: tuple[int, ...], weights: tuple[int, ...], **attributes: object
+    image: tuple[int, ...], weights: tuple[int, ...], *, channels_first: bool = False, **attributes: object
 ) -> tuple[Kernel, list[np.ndarray]]:
-    """ConvInteger of transposed images, its result transposed back and quantised: ``image`` is ``[n, h, w, c]``."""
+    """ConvInteger of transposed images, its result transposed back and quantised: ``image`` is ``[n, h, w, c]``.
+
+    With ``channels_first`` the images are not transposed before.
+    """
     n, height, width, channels = image
     strides, dilations = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
     spatial = [
@@ -68,8 +70,11 @@ def convolution(
         b.compute(last, lambda i: b.load(y, i[0], i[3], i[1], i[2])),
         quantized_to(out, last),
     ]
-    arrays = arrays_of((source, w))
-    kernel = Kernel("kernel", (source, w), (out,), tuple(reordered(stages)), Trait.CONVOLUTION, view, 1, {w: arrays[1]})
+    if channels_first:
+        source, stages = transposed, stages[1:]
+    anchor, arrays = int(not channels_first), arrays_of((source, w))
+    made = tuple(reordered(stages))
+    kernel = Kernel("kernel", (source, w), (out,), made, Trait.CONVOLUTION, view, anchor, {w: arrays[1]})
     return kernel, arrays
 
 
@@ -86,20 +91,20 @@ def check(kernel: Kernel, arrays: list[np.ndarray], target: Target) -> str:
 @given(
     channels=st.integers(1, 9), outputs=st.integers(1, 37), size=st.tuples(st.integers(5, 8), st.integers(5, 9)),
     window=st.tuples(st.integers(1, 3), st.integers(1, 3)), stride=st.integers(1, 2), dilation=st.integers(1, 2),
-    batch=st.integers(1, 2), target=TARGETS,
+    batch=st.integers(1, 2), channels_first=st.booleans(), target=TARGETS,
 )  # fmt: skip
-def test_convolutions_of_any_shape_are_products_of_patches(
+def test_convolutions_of_any_shape_copy_patches_where_memory_is_small(
     channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], stride: int, dilation: int, batch: int,
-    target: Target,
+    channels_first: bool, target: Target,
 ) -> None:  # fmt: skip
-    attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2}
+    attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2, "channels_first": channels_first}
     kernel, arrays = convolution((batch, *size, 4 * channels), (outputs, 4 * channels, *window), **attributes)
-    assert check(kernel, arrays, target) == "im2col_integers"
+    assert check(kernel, arrays, target) == ("im2col_integers" if target is BOARD else "direct_nhwc")
 
 
 @settings(max_examples=15, deadline=None)
 @given(
-    channels=st.integers(1, 70), size=st.tuples(st.integers(5, 8), st.integers(5, 20)),
+    channels=st.integers(2, 70), size=st.tuples(st.integers(5, 8), st.integers(5, 20)),
     window=st.tuples(st.integers(1, 5), st.integers(1, 3)), stride=st.integers(1, 2), dilation=st.integers(1, 2),
     target=TARGETS,
 )  # fmt: skip
@@ -109,26 +114,14 @@ def test_depthwise_convolutions_of_any_shape_are_vectors_of_channels(
     size = (size[0] + 4, size[1])
     attributes = {"strides": [stride] * 2, "dilations": [dilation, 1], "group": channels}
     kernel, arrays = convolution((1, *size, channels), (channels, 1, *window), **attributes)
-    assert check(kernel, arrays, target) == "depthwise_integers_nhwc"
+    assert check(kernel, arrays, target) == "depthwise_nhwc"
 
 
-@pytest.mark.parametrize(("window", "is_taken"), [((7, 7), True), ((5, 10), False)])
-def test_windows_are_written_out_up_to_a_size(window: tuple[int, int], is_taken: bool) -> None:
-    kernel, arrays = convolution((1, 8, 11, 3), (3, 1, *window), group=3)
-    assert (check(kernel, arrays, VNNI) == "depthwise_integers_nhwc") == is_taken
-
-
-@pytest.mark.parametrize(("window", "are_held"), [((3, 3), True), ((2, 5), False)])
-def test_the_weights_of_small_windows_are_loaded_once_for_a_row(window: tuple[int, int], are_held: bool) -> None:
-    kernel, _ = convolution((1, 8, 11, 3), (3, 1, *window), group=3)
-    statements = walk_statements(schedule(kernel, VNNI).function.body)
-    assert any(isinstance(one, Let) and one.variable.name.startswith("w") for one in statements) == are_held
-
-
-@pytest.mark.parametrize("weights", [(8, 2, 3, 3), (4, 2, 1, 1)])
-def test_groups_of_several_channels_are_computed(weights: tuple[int, ...]) -> None:
-    kernel, arrays = convolution((1, 6, 7, 4), weights, group=2)
-    check(kernel, arrays, VNNI)
+@pytest.mark.parametrize("weights", [(8, 2, 3, 3), (4, 2, 1, 1), (6, 3, 3, 1), (40, 4, 3, 3)])
+@pytest.mark.parametrize("target", [VNNI, target_named("x86-64-v3"), BOARD], ids=str)
+def test_groups_of_several_channels_are_summed_directly(weights: tuple[int, ...], target: Target) -> None:
+    kernel, arrays = convolution((1, 6, 7, 2 * weights[1]), weights, group=2)
+    assert check(kernel, arrays, target) == "direct_nhwc"
 
 
 def matmul(shape: tuple[int, ...], columns: int) -> tuple[Kernel, list[np.ndarray]]:

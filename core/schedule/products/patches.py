@@ -1,13 +1,12 @@
-"""Convolutions as products of patches and weights (im2col).
+"""Convolutions of integers as products of patches and weights (im2col).
 
 A patch is what one pixel of the output is computed from, in one row: for each row of the window, runs of channels that
-lie together in the image.
+lie together in the image. An image whose channels come first is transposed before.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,14 +16,17 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
 from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import Buffer, Expression, Function, Stage, Statement, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate
 
 
 @dataclass(frozen=True, slots=True)
-class Patches(ABC):
-    """A convolution taken apart: images ``[n, h, w, c]``, weights ``[o, c, kh, kw]``, output ``[n, h, w, o]``."""
+class Patches:
+    """A convolution of integers taken apart: weights ``[o, c, kh, kw]``, output ``[n, h, w, o]``."""
 
     found: Convolution
     source: Buffer
@@ -84,37 +86,68 @@ class Patches(ABC):
         renamed = {self.weights if buffer is self.matrix else buffer: array for buffer, array in product.items()}
         return {self.weights: self.contents(kernel), **renamed}
 
-    @abstractmethod
+    def reading(self, kernel: Kernel, product: Function) -> Function:
+        """Return the function of the product with the image as it comes as its parameter, turned first if need be."""
+        is_turned = self.image.memory == "scratch"
+        given = self.source if is_turned else self.image
+        pairs = zip((*kernel.inputs, *kernel.outputs), product.parameters, strict=True)
+        body = allocate((self.image,), Block((self._turned(), product.body))) if is_turned else product.body
+        return replace(product, parameters=tuple(given if old is self.source else own for old, own in pairs), body=body)
+
+    def _turned(self) -> Statement:
+        """Return the loops that put the channels of an image last."""
+        batch, channels, height, width = b.dims(self.source)
+        n, c, h, w = (Variable(name) for name in "nchw")
+        store = Store(self.image, (n, h, b.add(b.multiply(w, channels), c)), Load(self.source, (n, c, h, w)))
+        body: Statement = For(c, b.index(channels), "serial", For(w, b.index(width), "serial", store))
+        return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
+
     def patch(
         self, rows: Buffer, row: Sequence[Expression], at: tuple[Variable, Variable, Variable], target: Target
     ) -> Statement:
-        """Return what copies the patch of pixel ``at``, image, line and column, of the output into a row."""
+        """Return what copies the patch of pixel ``at`` of the output into a row."""
+        n, h, w = at
+        window, strides, dilations = self.windows.kernel, self.windows.strides, self.windows.dilations
+        channels = self.channels
+        runs = (1, window[1] * channels) if dilations[1] == 1 else (window[1], channels)
+        statements: list[Statement] = []
+        for down in range(window[0]):
+            line = b.add(b.multiply(h, strides[0]), down * dilations[0])
+            for number in range(runs[0]):
+                first = b.multiply(b.add(b.multiply(w, strides[1]), number * dilations[1]), channels)
+                place = (down * runs[0] + number) * runs[1]
+                for begin, lanes, mask in _pieces(runs[1], lanes_of("uint8", target)):
+                    read = Load(self.image, (n, line, ramp(b.add(first, begin), lanes)), mask)
+                    statements.append(Store(rows, (*row, ramp(b.index(place + begin), lanes)), read, mask))
+        return Block(tuple(statements))
 
-    def reading(self, kernel: Kernel, product: Function) -> Function:
-        """Return the function of the product with the image as its parameter in the place of patches."""
-        pairs = zip((*kernel.inputs, *kernel.outputs), product.parameters, strict=True)
-        return replace(product, parameters=tuple(self.image if old is self.source else own for old, own in pairs))
 
-
-def with_rows(image: Buffer) -> Buffer:
-    """Return images ``[n, h, w, c]`` with the pixels of a row as one run of elements."""
-    n, h, w, c = b.dims(image)
-    return replace(image, shape=(b.index(n), b.index(h), b.index(w * c)))
-
-
-def plain_convolution(
-    kernel: Kernel, stages: Sequence[Stage], wide: str, image: str | None = None, weights: str | None = None
-) -> tuple[Convolution, Buffer, Buffer, Buffer] | None:
-    """Return a convolution of one group, its image, its weights, and these as a matrix.
-
-    ``wide`` is the type of the sums, ``image`` and ``weights`` that of the elements (None: any). None for any other
-    convolution, and where what follows reads the image or the weights again.
-    """
+def patches_of(kernel: Kernel, stages: Sequence[Stage]) -> Patches | None:
+    """Take a convolution of integers apart; None unless its result has channels last and no window leaves the image."""
     found = convolution_of(stages[0], 4)
     if found is None or found.window.groups != 1 or found.anchor.epilogue is not None:
         return None
-    source, constant = found.image(wide, image), found.weights(kernel, stages, wide, weights)
-    if source is None or constant is None or is_read(stages[1:], source):
+    source, weights, window = found.image("int32"), found.weights(kernel, stages, "int32"), found.window
+    if source is None or weights is None or is_read(stages[1:], source):
         return None
-    extents = (b.index(math.prod(b.dims(constant)[1:])), b.index(found.shape[3]))
-    return found, source, constant, Buffer(f"{constant.name}_matrix", constant.dtype, extents)
+    if found.windows.leaves or not window.stores_channels_last:
+        return None
+    extents = (b.index(math.prod(b.dims(weights)[1:])), b.index(found.shape[3]))
+    matrix = Buffer(f"{weights.name}_matrix", weights.dtype, extents)
+    if window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1:
+        n, h, w, c = b.dims(source)
+        runs = replace(source, shape=(b.index(n), b.index(h), b.index(w * c)))  # the pixels of a row
+        return Patches(found, source, weights, matrix, runs)
+    if not window.reads_channels_first:
+        return None
+    n, c, h, w = b.dims(source)
+    return Patches(found, source, weights, matrix, scratch("transposed", source.dtype, n, h, w * c))
+
+
+def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:
+    """Return begin, lanes and mask of the vectors that cover a run; the last may overlap the one before."""
+    if length < most:
+        lanes = 1 << (length - 1).bit_length()
+        return [(0, lanes, None if lanes == length else column_mask(0, length, lanes))]
+    begins = [*range(0, length - most, most), length - most]
+    return [(begin, most, None) for begin in begins]

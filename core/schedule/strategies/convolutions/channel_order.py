@@ -2,7 +2,8 @@
 
 Where a machine switches lanes off at no cost, rows of pixels are as good vectors as channels are, and images keep the
 order of the graph unless a strategy asks for another one. Elsewhere ends of rows cost whole vectors, and Winograd's
-transforms shuffle lanes: there the model says, convolution by convolution, what channels last save.
+transforms shuffle lanes: there the model says, convolution by convolution, what channels last save. (With masks, on a
+Zen 5, channels last everywhere take 0.99 of the time of fourteen networks in one thread, and 1.08 in two.)
 """
 
 from __future__ import annotations

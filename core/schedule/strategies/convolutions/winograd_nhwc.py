@@ -139,7 +139,7 @@ class _Loops:
         size: Expression = b.index(plan.most)
         is_apart = self.convolution.direct is not None or plan.width == 1
         if is_apart:
-            tasks = 1 if self.target.threads == 1 else TASKS
+            tasks = self.target.threads or TASKS
             rounds = b.maximum(b.divide(b.add(self.pieces, tasks * plan.most - 1), tasks * plan.most), 1)
             each = b.multiply(rounds, tasks * rows)  # so many blocks that each thread has as many as any other
             size = b.multiply(b.divide(b.subtract(b.add(self.pieces, each), 1), each), rows)

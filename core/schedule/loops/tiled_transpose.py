@@ -16,11 +16,12 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
+from graft.core.schedule.primitives.statements import registers
 from graft.core.schedule.primitives.step import combine
 from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.statements import bind
+from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
 SMALLEST_TILE, LARGEST_TILE = 4, 16
@@ -166,17 +167,24 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
     lanes = found.lanes
     store_start = corner[found.along_store.variable]
     load_start = corner[found.along_load.variable]
-    rows: list[dict[int, ir.Variable]] = [{} for _ in range(lanes)]
-    bindings: list[tuple[ir.Variable, ir.Expression]] = []
+    rows: list[dict[int, ir.Expression]] = [{} for _ in range(lanes)]
+    parts: list[ir.Statement] = []
+    kept: list[ir.Buffer] = []
     for load in found.transposed:
+        bindings: list[tuple[ir.Variable, ir.Expression]] = []
         columns = []
         for column in range(lanes):
             place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
             ramp = ir.Ramp(load_start, 1, lanes)
             vector = vectorize_expression(ir.Load(load.buffer, (place,)), {found.along_load.variable: ramp})
             columns.append(_bind(bindings, vector))
-        for row, variable in enumerate(transpose(columns, bindings)):
-            rows[row][id(load)] = variable
+        kept.append(registers("turned", load.type.dtype, lanes, lanes))
+        own: list[tuple[ir.Expression, ...]] = [(b.index(row), ir.Ramp(b.index(0), 1, lanes)) for row in range(lanes)]
+        turned = zip(own, transpose(columns, bindings), strict=True)
+        # Bindings of all loads in each other would be deeper than Python's functions may call each other.
+        parts.append(bind(bindings, ir.Block(tuple(ir.Store(kept[-1], at, row) for at, row in turned))))
+        for row, at in enumerate(own):
+            rows[row][id(load)] = ir.Load(kept[-1], at)
     stores: list[ir.Statement] = []
     for row in range(lanes):
         values: dict[ir.Variable, ir.Expression] = {
@@ -186,7 +194,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)
         stores.append(ir.Store(stage.target, (place,), broadcast(value, lanes)))
-    return bind(bindings, ir.Block(tuple(stores)))
+    return allocate(kept, ir.Block((*parts, *stores)))
 
 
 def _interleaved(stage: FlatStage, found: Transposition, start: ir.Expression) -> ir.Statement:
@@ -212,7 +220,7 @@ def _interleaved(stage: FlatStage, found: Transposition, start: ir.Expression) -
     return bind(bindings, ir.Block(tuple(stores)))
 
 
-def _replaced(value: ir.Expression, taken: dict[int, ir.Variable]) -> ir.Expression:
+def _replaced(value: ir.Expression, taken: dict[int, ir.Expression]) -> ir.Expression:
     """Replace loads, known by identity, by the vectors that hold them."""
     replaced = ExpressionMap(lambda node: node)
     for load in loads(value):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, isfinite, prod
+from math import ceil, inf, isfinite, prod
 from typing import Any
 
 from graft.errors import ArtifactError
@@ -148,8 +148,9 @@ class CProgram:
         total: float = function.scratch
         for size, *places in function.growing:
             shapes = [procedure.tensors[tensors[number]].shape or () for number in places[::2]]
-            extents = [shape[axis] for shape, axis in zip(shapes, places[1::2], strict=True)]
-            block = size * prod(max(most_of(procedure, one), 0) for one in extents)
+            axes = zip(shapes, places[1::2], strict=True)
+            mosts = [most_of(procedure, shape[axis]) if axis < len(shape) else inf for shape, axis in axes]
+            block = size * prod(max(most, 0) for most in mosts)
             total += ceil(block / ALIGNMENT) * ALIGNMENT if isfinite(block) else block
         if function.scratch == VARIES or not isfinite(total):
             raise _refusal(call, "its scratch memory depends on shapes, and a C project has a fixed arena")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -232,11 +233,12 @@ def test_an_arena_that_is_too_large_is_told_with_its_tensors(tmp_path: Path) -> 
     program.export_c_project(tmp_path / "m", ram=1 << 20)
 
 
-def test_a_kernel_that_needs_an_allocator_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"scratch": VARIES}, {"growing": ((4, 0, 9),)}], ids=["unknown", "of-no-axis"])
+def test_a_kernel_that_needs_an_allocator_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     program = compiled(DENSE)
     (module,) = program.description.modules
     assert module.source is not None
-    functions = {name: replace(one, scratch=VARIES) for name, one in module.source.functions.items()}
+    functions = {name: replace(one, **change) for name, one in module.source.functions.items()}
     varying = replace(module, source=replace(module.source, functions=functions))
     recorded = Recorded.of(program, inputs_of(program, (), 0))
     with pytest.raises(ArtifactError) as caught:

@@ -60,7 +60,9 @@ class CText:
 
     def named(self, name: str) -> KernelSource:
         """Return the function under a name."""
-        function = CFunction(name, self.parameters, self.shapes, (False,) * len(self.shapes), self.scratch, self.keeps)
+        function = CFunction(
+            name, self.parameters, self.shapes, (False,) * len(self.shapes), self.scratch, keeps=self.keeps
+        )
         return KernelSource(f"GRAFT_KERNEL {function.declaration} {{\n{self.body}}}\n", function)
 
 

@@ -41,6 +41,8 @@ class CFunction:
     """... and whether its strides are."""
     scratch: int = 0
     """The most bytes that it asks its host for at one time, or `VARIES`."""
+    growing: tuple[tuple[int, ...], ...] = ()
+    """Blocks that it asks for beside: the bytes for extents of 1, then tensor and axis of each extent that varies."""
     keeps: bool = False
     """Whether it keeps objects from run to run: behind the context it has ``GraftKept *``, one for each call."""
     needs_host: bool = True
@@ -147,6 +149,7 @@ def function_to_json(function: CFunction) -> dict[str, Any]:
         "scratch": function.scratch,
     }
     row |= {"extents": list(function.extents)} if function.extents else {}
+    row |= {"growing": list(map(list, function.growing))} if function.growing else {}
     return row | ({"keeps": 1} if function.keeps else {}) | ({} if function.needs_host else {"plain": 1})
 
 
@@ -159,7 +162,12 @@ def function_from_json(row: Mapping[str, Any]) -> CFunction:
         raise ValueError(f"{entry!r} is not a C function with {len(shapes)} shapes and {len(strides)} strides")
     keeps, is_plain = (bool(row.get(name, 0)) for name in ("keeps", "plain"))
     extents = tuple(map(int, row.get("extents", ())))
-    return CFunction(entry, parameters, shapes, strides, scratch, keeps, not is_plain, extents)
+    growing = tuple(tuple(map(int, block)) for block in row.get("growing", ()))
+    if not all(
+        len(block) % 2 and min(block) >= 0 and all(one < len(shapes) for one in block[1::2]) for block in growing
+    ):
+        raise ValueError(f"'{entry}' asks for blocks of memory by extents of other tensors than its {len(shapes)}")
+    return CFunction(entry, parameters, shapes, strides, scratch, growing, keeps, not is_plain, extents)
 
 
 def _texts(row: Sequence[Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import ClassVar
 
 from graft.core.tensor_ir import ir
@@ -82,6 +83,8 @@ class _Program:
         self.has_vectors = any(
             one.type.lanes > 1 for inner in walk_statements(function.body) for one in statement_expressions(inner)
         )
+        self.extents: dict[ir.Variable, tuple[int, int]] = {}
+        """Of which parameter and axis an extent that varies is."""
         self.task_scratch = 0
         """The most bytes that one of the tasks asks for."""
 
@@ -99,8 +102,8 @@ class _Program:
             shapes.append(strides[-1] or any(isinstance(extent, ir.Variable) for extent in given.shape))
             parameters += [f"const int64_t *{writer.reserve(f'{name}_shape')}"] if shapes[-1] else []
             parameters += [f"const int64_t *{writer.reserve(f'{name}_strides')}"] if strides[-1] else []
-        for buffer in function.parameters:
-            self._bind_extents(writer, buffer)
+        for number, buffer in enumerate(function.parameters):
+            self._bind_extents(writer, buffer, number)
         writer.statement(function.body)
         lines = writer.finished()
         needs_host = any(_CONTEXT.search(line) for line in lines)
@@ -108,17 +111,19 @@ class _Program:
             parameters, lines = ["GraftContext *context", *parameters], [*lines, "return GRAFT_OK;"]
         scratch = VARIES if VARIES in (writer.scratch, self.task_scratch) else writer.scratch + self.task_scratch
         own = CFunction(
-            function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch, needs_host=needs_host
-        )
+            function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch, tuple(writer.growing),
+            needs_host=needs_host,
+        )  # fmt: skip
         body = _indented(_unused(parameters, lines))
         return KernelSource("\n".join([*self.tasks, f"GRAFT_KERNEL {own.declaration} {{", *body, "}\n"]), own)
 
-    def _bind_extents(self, writer: _Writer, buffer: ir.Buffer) -> None:
+    def _bind_extents(self, writer: _Writer, buffer: ir.Buffer, number: int) -> None:
         """Read the extents and strides that vary of a parameter."""
         shape, strides = f"{writer.pointers[buffer]}_shape", f"{writer.pointers[buffer]}_strides"
         tensor = buffer.outside
         for axis, extent in enumerate(tensor.shape):
             if isinstance(extent, ir.Variable) and extent not in writer.variables:
+                self.extents[extent] = number, axis
                 writer.first.append(f"const int64_t {writer.bind(extent)} = {shape}[{axis}];")
         for axis, stride in enumerate(tensor.strides or ()):
             if isinstance(stride, ir.Variable) and stride not in writer.variables:
@@ -146,6 +151,7 @@ class _Writer(VectorWriter):
         self.first: list[str] = []
         self.scratch = 0
         """The bytes asked for, or VARIES."""
+        self.growing: list[tuple[int, ...]] = []
         self.has_vectors = program.has_vectors
         self._stack = 0
 
@@ -204,14 +210,25 @@ class _Writer(VectorWriter):
             f"{kind} *restrict {name} = graft_scratch(context, {total});",
             f"if ({name} == NULL) return GRAFT_ERROR_MEMORY;",
         ]
-        if count is None or self.scratch == VARIES:
-            self.scratch = VARIES
+        if count is not None:
+            self.scratch += -(-count * element // ALIGNMENT) * ALIGNMENT if self.scratch != VARIES else 0
+        elif (block := self._growing(buffer, element)) is not None:
+            self.growing.append(block)
         else:
-            self.scratch += -(-count * element // ALIGNMENT) * ALIGNMENT
+            self.scratch = VARIES
         if count is not None:  # blocks live until the function returns: not one for every iteration
             self.first += lines
         else:
             self.lines += _indented(lines, self.depth)
+
+    def _growing(self, buffer: ir.Buffer, element: int) -> tuple[int, ...] | None:
+        """Return the row of memory that grows with extents of parameters and is asked for once; None of any other."""
+        varying = [one for one in buffer.shape if not isinstance(one, ir.Constant)]
+        places = [self.program.extents.get(one) for one in varying if isinstance(one, ir.Variable)]
+        if self.in_parallel or self.depth or len(places) < len(varying) or None in places:
+            return None
+        known = prod(int(one.value) for one in buffer.shape if isinstance(one, ir.Constant))
+        return known * element, *(at for place in places if place is not None for at in place)
 
     def _parallel(self, loop: ir.For) -> None:
         """Write parallel loops as a function of a part of their iterations, and the call of the runtime."""

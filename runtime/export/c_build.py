@@ -13,8 +13,12 @@ TAKEN = frozenset(
     ["all", "ALL_BUILD", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "RUN_TESTS", "test"]
 )
 """Names that CMake gives to targets of its own."""
-FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections")
-"""What kernels are written for: every operation is rounded where it stands, and nothing sets errno."""
+FLAGS = (
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections",
+    "-Wno-psabi",
+)  # fmt: skip
+"""What kernels are written for: every operation is rounded where it stands, and nothing sets errno. Of what GCC says of
+vectors that are passed to functions, which are all inline, a pragma in the header does not reach its notes."""
 _ARM = {
     "neon": ("", "__ARM_NEON"), "dotprod": ("+dotprod", "__ARM_FEATURE_DOTPROD"),
     "fullfp16": ("+fp16", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"), "i8mm": ("+i8mm", "__ARM_FEATURE_MATMUL_INT8"),

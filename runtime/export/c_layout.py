@@ -13,7 +13,7 @@ from functools import cached_property
 
 from graft.errors import ArtifactError
 from graft.runtime.dtypes import element_type
-from graft.runtime.extents import limits
+from graft.runtime.extents import Extent, limits
 from graft.runtime.procedure import ALIGNMENT, Call, Procedure
 
 Temporary = tuple[str, int]
@@ -103,8 +103,7 @@ def axis_of(call: Call, role: str, number: int, procedure: Procedure) -> int:
 def most_bytes(procedure: Procedure, index: int) -> int:
     """Return the most bytes that a tensor may have; raise ArtifactError where a dimension has no end."""
     tensor = procedure.tensors[index]
-    ranges = {one.name: (float(one.low), math.inf if one.high is None else one.high) for one in procedure.symbols}
-    highs = [(extent, limits(extent, ranges)[1]) for extent in tensor.shape or ()]
+    highs = [(extent, most_of(procedure, extent)) for extent in tensor.shape or ()]
     for extent, high in highs:
         if math.isinf(high):
             raise ArtifactError(
@@ -114,6 +113,12 @@ def most_bytes(procedure: Procedure, index: int) -> int:
                 spelled={"give each dimension a range": "give each dimension a range with --dim"},
             )
     return math.prod(max(0, int(high)) for _, high in highs) * element_type(tensor.dtype).bytes
+
+
+def most_of(procedure: Procedure, extent: Extent) -> float:
+    """Return the most that an extent may be: infinite where it has no end."""
+    ranges = {one.name: (float(one.low), math.inf if one.high is None else one.high) for one in procedure.symbols}
+    return limits(extent, ranges)[1]
 
 
 def _aligned(size: int) -> int:

@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, inf, isfinite, prod
 from typing import Any
 
 from graft.errors import ArtifactError
 from graft.runtime.c_operators import displaced
 from graft.runtime.c_source import VARIES, CFunction
-from graft.runtime.export.c_layout import Layout, state_count
+from graft.runtime.export.c_layout import Layout, most_of, state_count
 from graft.runtime.export.c_names import distinct, identifier, identifiers
 from graft.runtime.extents import symbols_of
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, SymbolSpec, TensorSpec
@@ -138,13 +139,22 @@ class CProgram:
     @cached_property
     def scratch_bytes(self) -> int:
         """The most that a kernel asks for, for one thread; raises ArtifactError where that depends on shapes."""
-        most = 0
-        for call in self._calls():
-            scratch = self.function(call).scratch
-            if scratch == VARIES:
-                raise _refusal(call, "its scratch memory depends on shapes, and a C project has a fixed arena")
-            most = max(most, scratch)
+        calls = ((one, call) for one in self.procedures for call in one.calls if call.kind == "call")
+        most = max((self._scratch_of(procedure, call) for procedure, call in calls), default=0)
         return -(-most // ALIGNMENT) * ALIGNMENT
+
+    def _scratch_of(self, procedure: Procedure, call: Call) -> int:
+        function, tensors = self.function(call), [*call.inputs, *call.outputs]
+        total: float = function.scratch
+        for size, *places in function.growing:
+            shapes = [procedure.tensors[tensors[number]].shape or () for number in places[::2]]
+            axes = zip(shapes, places[1::2], strict=True)
+            mosts = [most_of(procedure, shape[axis]) if axis < len(shape) else inf for shape, axis in axes]
+            block = size * prod(max(most, 0) for most in mosts)
+            total += ceil(block / ALIGNMENT) * ALIGNMENT if isfinite(block) else block
+        if function.scratch == VARIES or not isfinite(total):
+            raise _refusal(call, "its scratch memory depends on shapes, and a C project has a fixed arena")
+        return int(total)
 
     @property
     def scratch_offset(self) -> int:

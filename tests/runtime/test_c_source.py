@@ -20,7 +20,14 @@ from graft.runtime.c_source import (
 )
 
 FUNCTION = CFunction(
-    "relu_0", "const float *x, float *y", (True, False), (False, True), 64, keeps=True, extents=(3, 128)
+    "relu_0",
+    "const float *x, float *y",
+    (True, False),
+    (False, True),
+    64,
+    ((4,), (8, 1, 0)),
+    keeps=True,
+    extents=(3, 128),
 )
 SOURCE = CSource("int x;", {"relu": FUNCTION}, ("-lopenblas",), ("cblas.h",), "cc -O2", "c")
 
@@ -49,6 +56,10 @@ def test_a_source_survives_its_json_form(source: CSource) -> None:
         ({"shapes": [1]}, ValueError),
         ({"scratch": -2}, ValueError),
         ({"scratch": "many"}, ValueError),
+        ({"growing": [[4, 2, 0]]}, ValueError),
+        ({"growing": [[4, 1]]}, ValueError),
+        ({"growing": [[-4]]}, ValueError),
+        ({"growing": 3}, TypeError),
         ({"strides": None}, TypeError),
     ],
 )

@@ -21,6 +21,7 @@ from graft.core.tensor_ir.ir import (
     Block,
     Broadcast,
     Buffer,
+    Expression,
     For,
     Function,
     Load,
@@ -73,16 +74,31 @@ def test_names_of_nodes_do_not_end_their_comment() -> None:
     assert comment(["a*/b", "c\nd"]) == "/* 'a* /b', 'c?d' */\n"
 
 
-@pytest.mark.parametrize(("extent", "scratch"), [(b.index(100_000), 400_000), (Variable("n"), VARIES)])
-def test_scratch_memory_is_counted(extent: Variable, scratch: int) -> None:
+N = Variable("n")
+
+
+@pytest.mark.parametrize(
+    ("extent", "room", "scratch", "growing"),
+    [
+        (b.index(100_000), b.index(100_000), 400_000, ()),
+        (N, N, 0, ((4, 0, 0),)),
+        (N, b.add(N, 1), VARIES, ()),
+    ],
+)
+def test_scratch_memory_is_counted(
+    extent: Expression, room: Expression, scratch: int, growing: tuple[tuple[int, ...], ...]
+) -> None:
     x, y = Buffer("x", "float32", (extent,)), Buffer("y", "float32", (extent,))
-    i, part = Variable("i"), Buffer("part", "float32", (extent,), memory="scratch")
+    i, part = Variable("i"), Buffer("part", "float32", (room,), memory="scratch")
     body = For(i, extent, "serial", Store(part, (i,), Load(x, (i,))))
     unread = function_source(Function("kernel", (x, y), 1, Allocate(part, body)))
     assert (unread.function.scratch, "part" in unread.text) == (0, False)
     body = Block((body, For(i, extent, "serial", Store(y, (i,), Load(part, (i,))))))
-    function = Function("kernel", (x, y), 1, Allocate(part, body))
-    assert function_source(function).function.scratch == scratch
+    made = function_source(Function("kernel", (x, y), 1, Allocate(part, body))).function
+    assert (made.scratch, made.growing) == (scratch, growing)
+    again = For(Variable("times"), b.index(2), "serial", Allocate(part, body))
+    made = function_source(Function("kernel", (x, y), 1, again)).function
+    assert made.scratch == (scratch or VARIES), "each round asks for memory that grows"
 
 
 # ---- In an artifact ----

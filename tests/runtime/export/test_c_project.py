@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -146,6 +147,27 @@ int main(void) {
     np.testing.assert_allclose([float(value) for value in values], program(x, w).reshape(-1), atol=1e-5)
 
 
+RECURRENT = (
+    TEXT
+    + """(float[4,n,3] x) => (float[4,1,n,2] y, float[1,n,2] h) <float[1,6,3] w = {W}, float[1,6,2] r = {R}> {
+  y, h = GRU<hidden_size = 2>(x, w, r) }"""
+)
+RECURRENT = RECURRENT.replace("W", ", ".join(f"{number / 9}" for number in range(-9, 9)))
+RECURRENT = RECURRENT.replace("{R}", "{" + ", ".join(f"{number / 6}" for number in range(-6, 6)) + "}")
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_scratch_memory_that_grows_with_a_dimension_is_part_of_the_arena(tmp_path: Path, rows: int) -> None:
+    """Of a GRU, for the most rows; sanitizers see what is beyond the arena, and a kernel fails that has too little."""
+    program = compiled(RECURRENT, dims={"n": (1, 7)}, memory="maximum")
+    (function,) = (one for module in program.description.modules for one in module.source.functions.values())
+    assert function.growing
+    x = np.random.default_rng(0).standard_normal((4, rows, 3)).astype(np.float32)
+    program.export_c_project(tmp_path / "m", {"x": x})
+    made = make(tmp_path / "m", "check", f"CFLAGS={SANITIZED}")
+    assert made.returncode == 0, made.stdout + made.stderr
+
+
 def test_equations_are_checked(tmp_path: Path) -> None:
     """As many columns as the weights have rows, which are three."""
     text = TEXT + "(float[n,k] x) => (float[?,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }"
@@ -211,11 +233,12 @@ def test_an_arena_that_is_too_large_is_told_with_its_tensors(tmp_path: Path) -> 
     program.export_c_project(tmp_path / "m", ram=1 << 20)
 
 
-def test_a_kernel_that_needs_an_allocator_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"scratch": VARIES}, {"growing": ((4, 0, 9),)}], ids=["unknown", "of-no-axis"])
+def test_a_kernel_that_needs_an_allocator_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     program = compiled(DENSE)
     (module,) = program.description.modules
     assert module.source is not None
-    functions = {name: replace(one, scratch=VARIES) for name, one in module.source.functions.items()}
+    functions = {name: replace(one, **change) for name, one in module.source.functions.items()}
     varying = replace(module, source=replace(module.source, functions=functions))
     recorded = Recorded.of(program, inputs_of(program, (), 0))
     with pytest.raises(ArtifactError) as caught:

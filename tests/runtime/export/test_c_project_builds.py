@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
@@ -69,6 +70,18 @@ def test_cmake_builds_a_project_and_runs_its_check(tmp_path: Path, kind: str, mo
     )
     ran("cmake", "--build", tmp_path / "built")
     assert "100% tests passed, 0 tests failed out of 1" in ran("ctest", "--test-dir", tmp_path / "built")
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the flags are those of x86-64")
+def test_gcc_says_nothing_of_vectors_that_are_wider_than_registers(tmp_path: Path) -> None:
+    """Of the ABI that they are passed by, in notes that no flag of warnings has to do with."""
+    need("gcc", "make")
+    text = TEXT + "(float[64] x) => (float[64] y) { d = Cast<to = 11>(x) f = Floor(d) y = Cast<to = 1>(f) }"
+    exported(text, tmp_path / "m", "x86-64-v3")
+    done = subprocess.run(
+        ["make", "-s", "-C", tmp_path / "m", "build/m_kernels.o", "CC=gcc"], capture_output=True, text=True, timeout=200
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_two_projects_link_into_one_program_of_cpp_under_sanitizers(tmp_path: Path) -> None:

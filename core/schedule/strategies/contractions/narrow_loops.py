@@ -82,6 +82,11 @@ class Narrow:
         return self.least != ir.Constant(0, self.least.type)
 
 
+def lanes_of(machine: Machine) -> int:
+    """Return the columns of a vector: one for a machine without vectors."""
+    return max(1, machine.vector_bytes // 4)
+
+
 def packed_digits(weights: np.ndarray, narrow: Narrow, columns: int) -> np.ndarray:
     """Return ``[terms, width]`` weights as panels of so many columns: int8, or of fewer bits words of int32."""
     terms, width = weights.shape
@@ -124,7 +129,7 @@ class Panels:
     @classmethod
     def of(cls, narrow: Narrow, constants: Mapping[ir.Buffer, np.ndarray], machine: Machine) -> Panels:
         """Return the loops for a machine, with the constants that they read in panels."""
-        lanes = machine.vector_bytes // 4
+        lanes = lanes_of(machine)
         vectors = min(max(1, machine.registers // SHARE), narrow.width // lanes)
         columns, term = vectors * lanes, narrow.product.depth[0].variable
         source = narrow.source
@@ -140,7 +145,8 @@ class Panels:
             padded[:, : narrow.width] = rows
             packed[load.buffer] = Packed.of(load.buffer, _in_panels(padded, columns))
         chunk = machine.working_set(2) // 2 // (4 * narrow.terms) // TALLEST * TALLEST
-        return cls(narrow, packed, lanes, vectors, machine.registers // 2, max(TALLEST, min(64, chunk)))
+        most = TALLEST if lanes == 1 else max(TALLEST, min(64, chunk))
+        return cls(narrow, packed, lanes, vectors, machine.registers // 2, most)
 
     # ---- Rows ----
 
@@ -157,7 +163,8 @@ class Panels:
             return self._chunk(b.index(0), height, int(height.value))
         chunk = ir.Variable("chunk")
         first = b.multiply(chunk, self.most)
-        own = b.minimum(b.subtract(height, first), self.most)
+        is_whole = isinstance(height, ir.Constant) and int(height.value) % self.most == 0
+        own = b.index(self.most) if is_whole else b.minimum(b.subtract(height, first), self.most)
         count = b.divide(b.add(height, self.most - 1), self.most)
         return instantiate(ir.For(chunk, count, "serial", self._chunk(first, own, self.most)), {})
 
@@ -192,7 +199,7 @@ class Panels:
         value = vectorize_expression(value, {narrow.product.depth[0].variable: ramp(term, lanes)})
 
         def copy(vector: list[ir.Expression]) -> ir.Statement:
-            shrunk = ir.Binary("mul", vector[0], _shares(lanes)) if narrow.code.stands_in_place else vector[0]
+            shrunk = ir.Binary("mul", vector[0], _shares(term, lanes)) if narrow.code.stands_in_place else vector[0]
             stored = ir.Store(left, (ramp(b.add(b.multiply(row, narrow.terms), term), lanes),), shrunk)
             return ir.Block((stored, ir.Store(total, place, b.add(vector[0], ir.Load(total, place)))))
 
@@ -265,9 +272,10 @@ def _own(narrow: Narrow) -> tuple[ir.Variable, ir.Variable]:
     return narrow.number, narrow.column
 
 
-def _shares(lanes: int) -> ir.Expression:
+def _shares(term: ir.Expression, lanes: int) -> ir.Expression:
     """Return what the left factors of a vector of terms are multiplied by: 1, 1/16, 1/256, 1/4096, 1, ..."""
-    place = ir.Cast(ir.Binary("and", ramp(0, lanes), wide(b.index(HALF - 1), lanes)), "int32")
+    terms = ramp(b.index(0) if lanes % HALF == 0 else term, lanes)
+    place = ir.Cast(ir.Binary("and", terms, wide(b.index(HALF - 1), lanes)), "int32")
     exponent = ir.Binary(
         "sub", wide(b.constant(127, "int32"), lanes), ir.Binary("mul", place, wide(b.constant(4, "int32"), lanes))
     )

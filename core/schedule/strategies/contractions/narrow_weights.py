@@ -18,7 +18,7 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.strategies.contractions.narrow_codes import Code, code_of
-from graft.core.schedule.strategies.contractions.narrow_loops import Narrow, Panels
+from graft.core.schedule.strategies.contractions.narrow_loops import TALLEST, Narrow, Panels, lanes_of
 from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Variable
@@ -28,7 +28,6 @@ from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, wal
 from graft.core.types import FLOATS
 
 NARROW = ("uint8", "int8")
-LEAST_LANES = 4
 
 
 def narrow_of(kernel: Kernel) -> Narrow | None:
@@ -123,11 +122,15 @@ def _keeps_four_bits(node: Expression) -> bool:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    narrow, lanes = narrow_of(anchor.kernel), target.vector_bytes // 4
+    narrow, lanes = narrow_of(anchor.kernel), lanes_of(target.machine)
     if narrow is None:
         return OTHER_FORM
-    if lanes < LEAST_LANES or narrow.width % lanes:
+    if narrow.width % lanes:
         return Reject("shape", f"{narrow.width} columns are no whole vectors of {lanes}")
+    height = narrow.product.height
+    is_low = isinstance(height, Constant) and int(height.value) < TALLEST
+    if lanes == 1 and not narrow.code.words and not is_low:
+        return Reject("shape", "without vectors, bytes are widened once for so many rows")
     return True
 
 

@@ -184,7 +184,8 @@ int32_t graft_thread_pool_create(int32_t threads, const GraftAllocator *allocato
 void graft_thread_pool_destroy(GraftThreadPool *pool);
 
 /* Maps the artifact at `path`, a file of its own or a part of a shared library that `graft export` wrote. `options` may
- * be NULL. With an allocator, all that loading and runs ask for in main memory is the host's, and nothing the heap's. */
+ * be NULL. With an allocator, all that loading and runs ask for in main memory is the host's, and nothing the heap's:
+ * but for a vendor's loader, which takes what it likes. */
 int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
                            GraftError *error);
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from graft.core.machine.machine import Machine
-from graft.core.machine.rows import ARMV8_A, X86_64_V2, X86_64_V4
+from graft.core.machine.rows import ARMV8_A, THUMBV7EM, X86_64_V2, X86_64_V4
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
@@ -148,11 +148,24 @@ def test_weights_take_no_more_memory_than_their_bits(kind: str, word: type) -> N
     assert stored(check(form), word) == form.terms * form.columns * (8 if word is np.int8 else 4) // 8
 
 
+@pytest.mark.parametrize(("kind", "bits"), [("int4", 4), ("int8", 8)])
+@pytest.mark.parametrize("rows", [1, 4, 8, 9])
+def test_weights_take_no_more_memory_on_a_processor_without_vectors(kind: str, bits: int, rows: int) -> None:
+    model, whole = (form := Form(kind, rows, points="many")).model()
+    compiled = graft.compile(model, ["c_source"], strict=True, threads=1, target="generic")
+    sizes = [array.nbytes for array in compiled.description.constants.values()]
+    points = TERMS // BLOCK * COLUMNS
+    assert sum(sizes) == form.terms * form.columns * bits // 8 + points + 4 * points
+    x = np.random.default_rng(1).standard_normal((rows, TERMS)).astype(np.float32)
+    expected = np.maximum(x.astype(np.float64) @ whole, 0)
+    np.testing.assert_allclose(compiled.run({"x": x})["y"], expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
 def test_zero_points_that_are_all_alike_take_no_memory() -> None:
     assert stored(check(Form(points="one")), np.uint8) == 0
 
 
-@pytest.mark.parametrize("machine", [X86_64_V2, X86_64_V4, ARMV8_A], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", [X86_64_V2, X86_64_V4, ARMV8_A, THUMBV7EM], ids=lambda machine: machine.name)
 def test_any_width_of_vectors_gives_the_same(machine: Machine) -> None:
     stages = parse_stages("""
         input x: float32[6, 16]

@@ -135,10 +135,11 @@ class ToolkitBackend(Backend):
             kept, blob = opened(remembered(options.cache, parts, make), region.name)
         except GraftError as error:
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
-        header = {"version": self.version(), "bytes": len(blob), "key": key_of(parts)}
+        key = key_of(parts)
+        header = {"version": self.version(), "bytes": len(blob), "key": key}
         while len(PRINTED) >= MOST_PRINTED:
             del PRINTED[next(iter(PRINTED))]
-        PRINTED[header["key"]] = kept["printed"]
+        PRINTED[key] = kept["printed"]
         data = packed(header, blob + model if self.refits else blob)
         return Module(region.name, self.kind(), (region.name,), data, install=self.install)
 

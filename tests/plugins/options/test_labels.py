@@ -129,6 +129,7 @@ def test_the_command_line_pins_regions_to_labels(plugin: Path, tmp_path: Path, i
     command("compile", tmp_path / "model.onnx", *chosen, *where, "-o", artifact)
     assert "npu_0 was compiled by npu:bits=1\n" in command("inspect", artifact)
     assert "npu_second_0 was compiled by npu:bits=10\n" in command("inspect", artifact)
+    assert "bits" in command("backends", "show", "npu@second", "--plugin", plugin)
     found = json.loads(command("run", artifact, *where, "--input", "x=[-1, 2, 3]", "--json"))
     assert found["outputs"][0]["max"] == 10
 

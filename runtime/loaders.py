@@ -176,6 +176,8 @@ class LoaderRegistry:
         if found is None:
             raise _missing(module, "; it is installed, but its version has no such loader")
         found = made_for(found, module)
+        if not loads(found, module):
+            raise _other_options(found, module)
         self.add(found, f"plugin '{module.plugin}'")
         return found
 

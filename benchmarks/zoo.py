@@ -49,7 +49,11 @@ def path_of(name: str) -> Path:
 
 @cache
 def model(name: str, seed: int = 0) -> ir.Model:
-    """Return a model with He-initialised weights from ``seed``; ask for a clone before changing it."""
+    """Return a model with He-initialised weights from ``seed``, or a family; ask for a clone before changing it."""
+    from benchmarks.families.all import FAMILIES
+
+    if name in FAMILIES:
+        return graft.load(FAMILIES[name]())
     if name in QUANTIZED:
         from benchmarks.data.quantize import quantized
 

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("graft.compiler.driver")
+PARTING_SECONDS = 60.0
+"""How long a backend's compiler may find operators that do not fit, a few at a time, before such regions go whole."""
 
 
 def prepare(
@@ -138,6 +140,7 @@ class Compiler:
         self._tune = tune
         self._forgiven = forgiven
         self._report: TuneReport | None = None
+        self._parting: dict[str, float] = {}
         self._finished: dict[tuple[str, str, tuple[str, ...]], Module | CompiledRegion] = {}
         self.seconds: dict[str, float] = {}
 
@@ -198,10 +201,12 @@ class Compiler:
         return self._compiled(model, refusals)
 
     def _partition(self, model: ir.Model, refusals: Mapping[tuple[str, str], Reject]) -> Partitioned:
+        kept = {(backend, frozenset(origin)): name for name, backend, origin in self._finished}
+
         def place(backends: Sequence[Backend]) -> Partitioned:
             result = partition(
                 model, backends, policy=self._policy, refusals=refusals, plan=self._plan, estimator=self._estimator,
-                times=self._times, operators=OPERATORS,
+                times=self._times, operators=OPERATORS, kept=kept,
             )  # fmt: skip
             return with_precision(result, backends, self._options.target)
 
@@ -262,7 +267,7 @@ class Compiler:
             try:
                 compiled = self._backends[region.backend].compile(region, self._options)
             except GraftError as error:
-                self._refuse(region, error, refusals)
+                self._refuse(region, error, refusals, perf_counter() - started)
                 failed = True
                 continue
             seconds = perf_counter() - started
@@ -275,10 +280,13 @@ class Compiler:
                 self._manager.region_compiled(region, compiled, seconds)
         return failed
 
-    def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
+    def _refuse(
+        self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject], seconds: float = 0.0
+    ) -> None:
         """Make a failure the reason why the backend does not get nodes of a region; raise it where that is no way.
 
-        These are the nodes that the error names, where it names some of the region (`Backend.compile`), else all.
+        These are the nodes that the error names, where it names some of the region (`Backend.compile`), else all; and
+        all, too, once a backend's compiler has parted regions for `PARTING_SECONDS`: it may take minutes each time.
         """
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
             raise error
@@ -293,6 +301,14 @@ class Compiler:
         refusals.update({(name, region.backend): reason for name in names})
         if len(refusals) == known:
             raise error
+        if len(names) < len(region.origin):
+            self._parting[region.backend] = spent = self._parting.get(region.backend, 0.0) + seconds
+            if spent > PARTING_SECONDS:
+                text = (
+                    f"its compiler took {spent:.0f} s to refuse parts of regions, the last for '{names[0]}': {reason}"
+                )
+                rest = Reject("compile-failed", text)
+                refusals.update({(name, region.backend): rest for name in region.origin if name not in names})
 
     def _with_facts(
         self,

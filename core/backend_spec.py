@@ -1,7 +1,8 @@
 """Backends with their options as text, as in ``npu:bits=8,mode=fast,llvm``: what `-b` takes, and what plans print.
 
 A comma begins the next backend, or, before ``NAME=``, the next option of the one before. Values that hold commas are
-lists in brackets, ``tiles=[4,8]``, or texts in JSON's quotes, ``path="a,b"``.
+lists in brackets, ``tiles=[4,8]``, or texts in JSON's quotes, ``path="a,b"``. A label, as in ``npu@small``, makes one
+backend take part a second time, with other options: plans place regions on either.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ OptionValue = bool | int | float | str | None | list["OptionValue"]
 NONE = "none"
 _PIECE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,"\[\]])+|\[(?:"(?:[^"\\]|\\.)*"|[^"\]])*\]')
 _NAMED = re.compile(r"([^:=]*):(.*)", re.DOTALL)
+_LABELLED = re.compile(r"[^@]+(@\w[\w-]*)?", re.ASCII)
 _PLAIN = re.compile(r'[^\s,"\[\]]+')
 
 
@@ -42,7 +44,15 @@ def split_backends(text: str) -> list[tuple[str, dict[str, str]]]:
         if key.strip() in options:
             raise OptionError(f"option '{key.strip()}' of backend '{found[-1][0]}' is given twice; give it once")
         options[key.strip()] = value.strip()
+    for name, _ in found:
+        if "@" in name and not _LABELLED.fullmatch(name):
+            raise OptionError(f"'{name}' has no proper label; write letters, digits, '_' and '-', as in npu@small")
     return found
+
+
+def without_label(name: str) -> str:
+    """Return the name of the backend itself: ``npu`` of ``npu@small``."""
+    return name.partition("@")[0]
 
 
 def texts_of(text: str) -> tuple[str, ...]:

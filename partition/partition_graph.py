@@ -50,24 +50,31 @@ class GraphCuts:
     """The symbol of every composite by the number of its unit, which `name_regions` gives."""
 
 
-def name_regions(functions: Iterable[ir.OperatorIdentifier], cuts: GraphCuts) -> None:
+KeptNames = Mapping[tuple[str, frozenset[str]], str]
+"""The symbols of regions by backend and names of nodes."""
+
+
+def name_regions(functions: Iterable[ir.OperatorIdentifier], cuts: GraphCuts, kept: KeptNames | None = None) -> None:
     """Give every region and composite a symbol that no function has, and order cuts for execution, in bodies, too.
 
-    Raises ModelError for a graph with a cycle.
+    Regions that were compiled already are called as they are in ``kept``. Raises ModelError for a graph with a cycle.
     """
-    _Names({name for _, name, _ in functions}).graph(cuts)
+    kept = kept or {}
+    _Names({name for _, name, _ in functions} | set(kept.values()), kept).graph(cuts)
 
 
 @dataclass(slots=True)
 class _Names:
     taken: set[str]
+    kept: KeptNames
     counts: dict[str, int] = field(default_factory=dict)
 
     def graph(self, cuts: GraphCuts) -> None:
         cuts.cuts = _emission_order(cuts)
         for cut in cuts.cuts:
             if cut.backend is not None:
-                cut.name = self._symbol(cut.backend)
+                known = self.kept.get((cut.backend, frozenset(cuts.graph.names[node] for node in cut.nodes)))
+                cut.name = known or self._symbol(cut.backend)
             for number in cut.units:
                 unit = cuts.units.units[number]
                 if unit.group is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,7 +125,7 @@ class LoaderRegistry:
     """
 
     def __init__(self, loaders: Iterable[Given] = (), secrets: Secrets = NO_SECRETS) -> None:
-        self._loaders: dict[str, tuple[Loader, str]] = {}
+        self._loaders: dict[str, list[tuple[Loader, str]]] = {}
         self._files: dict[str, PluginFile] = {}
         self._backends: dict[str, type[Any]] = {}
         self._secrets = secrets
@@ -138,16 +138,20 @@ class LoaderRegistry:
                 self.add(loader)
 
     def add(self, loader: Loader, owner: str = "the caller") -> None:
-        """Register a loader; raise PluginError if it is none, or if its kind is taken, naming both owners."""
+        """Register a loader; raise PluginError if it is none, or if its kind is taken, naming both owners.
+
+        Loaders in Python of backends with different options have modules of their own, and stand side by side.
+        """
         if fault := fault_of_loader(loader):
             raise PluginError(f"{owner}: {fault}")
-        if loader.kind in self._loaders:
-            raise PluginError(
-                f"two loaders for modules of kind '{loader.kind}': of {self._loaders[loader.kind][1]} and of {owner}; "
-                "remove one",
-                kind=loader.kind,
-            )
-        self._loaders[loader.kind] = (loader, owner)
+        rows = self._loaders.setdefault(loader.kind, [])
+        for other, first in rows:
+            if _options_of(other) is None or _options_of(loader) in (None, _options_of(other)):
+                raise PluginError(
+                    f"two loaders for modules of kind '{loader.kind}': of {first} and of {owner}; remove one",
+                    kind=loader.kind,
+                )
+        rows.append((loader, owner))
 
     def resolve(self, module: Module) -> Loader | None:
         """Return the loader for a module, or None for the kinds that the runtime loads itself.
@@ -156,23 +160,33 @@ class LoaderRegistry:
         entry point of group ``graft``; a backend is built with the module's options. Raises ArtifactError that names
         kind, plugin and the line that installs it, and OptionError for a secret that is missing.
         """
-        if module.kind not in self._loaders:
-            if module.kind == NATIVE:
-                return None
-            load = self._import_of(module)
-            if module.kind == C_SOURCE:
-                if load is not None:  # opens the vendor's libraries where only it finds them
-                    self._offered(load, module)
-                return None
-            if load is None:
-                raise _missing(module, "")
-            found = next((one for one in self._offered(load, module) if one.kind == module.kind), None)
-            if found is None:
-                raise _missing(module, "; it is installed, but its version has no such loader")
-            self.add(found, f"plugin '{module.plugin}'")
-        loader = self._loaders[module.kind][0]
-        _require_options(loader, module)
-        return loader
+        others = [one for one, _ in self._loaders.get(module.kind, ())]
+        if fitting := next((one for one in others if loads(one, module)), None):
+            return fitting
+        if module.kind == NATIVE and not others:
+            return None
+        load = self._import_of(module)
+        if module.kind == C_SOURCE and not others:
+            if load is not None:  # opens the vendor's libraries where only it finds them
+                self._offered(load, module)
+            return None
+        if load is None:
+            raise _other_options(others[0], module) if others else _missing(module, "")
+        found = next((one for one in self._offered(load, module) if one.kind == module.kind), None)
+        if found is None:
+            raise _missing(module, "; it is installed, but its version has no such loader")
+        found = made_for(found, module)
+        if not loads(found, module):
+            raise _other_options(found, module)
+        self.add(found, f"plugin '{module.plugin}'")
+        return found
+
+    def resolve_all(self, modules: Sequence[Module]) -> tuple[tuple[Module, ...], dict[str, Loader | None]]:
+        """Return modules, and their loaders by kind; what has a loader of its own for its options has a kind, too."""
+        found = [(module, self.resolve(module)) for module in modules]
+        kinds = apart([(module.kind, loader) for module, loader in found])
+        named = tuple(replace(module, kind=kind) for (module, _), kind in zip(found, kinds, strict=True))
+        return named, dict(zip(kinds, (loader for _, loader in found), strict=True))
 
     def options_of(self, module: Module) -> dict[str, Any]:
         """Return the options of the backend that made a module, with the secrets that were given."""
@@ -245,17 +259,48 @@ def with_secrets(module: Module, secrets: Secrets) -> dict[str, Any]:
     return {**module.options, **given}
 
 
-def _require_options(loader: Loader, module: Module) -> None:
-    """Raise OptionError for a loader whose backend has other options than the module was compiled with."""
-    own = loader.options if isinstance(loader, PythonLoader) else None
+def apart(rows: Sequence[tuple[str, object]]) -> list[str]:
+    """Return names, a number behind those that stand with another thing than the first of that name."""
+    things: dict[str, list[object]] = {}
+    found = []
+    for name, thing in rows:
+        known = things.setdefault(name, [])
+        if thing not in known:
+            known.append(thing)
+        number = known.index(thing)
+        found.append(f"{name}, {number + 1}" if number else name)
+    return found
+
+
+def made_for(loader: Loader, module: Module) -> Loader:
+    """Return a loader of a backend with the options of a module; one in Python is for these alone, said or not."""
+    if isinstance(loader, PythonLoader) and loader.options is None and module.options:
+        return replace(loader, options=module.options)
+    return loader
+
+
+def loads(loader: Loader, module: Module) -> bool:
+    """Return whether a loader is for modules of this kind, compiled with these options."""
+    return loader.kind == module.kind and not _differing(loader, module)
+
+
+def _options_of(loader: Loader) -> Mapping[str, Any] | None:
+    return loader.options if isinstance(loader, PythonLoader) else None
+
+
+def _differing(loader: Loader, module: Module) -> list[tuple[str, Any, Any]]:
+    """Return the options, with both values, that a loader's backend has otherwise than a module was compiled with."""
+    own = _options_of(loader)
     if own is None or not module.backend:
-        return
+        return []
     pairs = ((name, own.get(name), value) for name, value in module.options.items())
-    differing = [(name, here, there) for name, here, there in pairs if here != there and SECRET not in (here, there)]
-    if not differing:
-        return
+    return [(name, here, there) for name, here, there in pairs if here != there and SECRET not in (here, there)]
+
+
+def _other_options(loader: Loader, module: Module) -> OptionError:
+    differing = _differing(loader, module)
     here, there = {name: value for name, value, _ in differing}, {name: value for name, _, value in differing}
-    raise OptionError(
+    return OptionError(
         f"module '{module.name}' was compiled by backend '{module.backend}' with {there}, and its loader has {here}; "
         "give the backend's class as a loader, which gets the options of the artifact",
         backend=module.backend,

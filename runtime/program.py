@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,8 +90,8 @@ class Program(Displayed):
         count = check_threads(threads)
         require_runtime(description)
         registry = LoaderRegistry(loaders, secrets)
-        found = {module.kind: registry.resolve(module) for module in description.modules}
-        native = native_program(description, found, count)
+        modules, found = registry.resolve_all(description.modules)
+        native = native_program(replace(description, modules=modules), found, count)
         return cls(native, description)
 
     def __call__(

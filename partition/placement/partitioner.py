@@ -16,6 +16,7 @@ from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.backend_like import BackendLike
+from graft.partition.partition_graph import KeptNames
 from graft.partition.placement.constraints import plan_refusals, require_pins, require_plan
 from graft.partition.placement.cost_search import PlanTimes, cheapest, faster
 from graft.partition.placement.estimators import Estimator, Roofline
@@ -42,14 +43,16 @@ def partition(
     estimator: Estimator | None = None,
     times: PlanTimes | None = None,
     operators: OperatorTable = OPERATORS,
+    kept: KeptNames | None = None,
 ) -> Partitioned:
     """Partition a model among backends in order of preference; the model given is not changed.
 
     ``refusals`` are facts known beforehand, by (node name, backend name), such as ``compile-failed``. ``plan`` is one
     made (and edited) before: every node goes to the backend that it names, or the call fails. ``estimator`` prices
     regions (by a model if left out) and ``times`` knows or measures plans where ``policy.placement`` asks for it; with
-    an estimator, a plan by default placement says what another placement would gain. Operators that nobody takes stay
-    in the graph, with placement "" in the plan (`Plan.require_complete`).
+    an estimator, a plan by default placement says what another placement would gain. Regions that were compiled before
+    have the names of ``kept``. Operators that nobody takes stay in the graph, with placement "" in the plan
+    (`Plan.require_complete`).
 
     Raises PlanError for contradictory options, PluginError and PatternError for a backend's faults, ModelError for a
     cyclic graph.
@@ -64,7 +67,7 @@ def partition(
     with collection_paused():
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
         totals: Totals | None = None
-        problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
+        problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators, kept or {})
         if plan is not None:
             result = problem.solve(dropped=plan.dropped)
             result = replace(result, plan=replace(result.plan, gain=plan.gain))

@@ -22,7 +22,7 @@ from graft.partition.costs import Work
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies, index_tree, is_call
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
-from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph, name_regions
+from graft.partition.partition_graph import Cut, GraphCuts, KeptNames, PartitionGraph, name_regions
 from graft.partition.placement.boundary_support import BoundarySupport
 from graft.partition.placement.constraints import requested_refusals, requested_tolerance, special_refusals
 from graft.partition.placement.fingerprint import fingerprint
@@ -73,6 +73,8 @@ class Problem:
     policy: Policy
     refusals: Refusals
     operators: OperatorTable
+    kept: KeptNames = field(default_factory=dict)
+    """The names of regions that were compiled before."""
     tree: IndexedTree = field(init=False)
     work: Work = field(init=False)
     fingerprint: str = field(init=False)
@@ -124,7 +126,7 @@ class Problem:
         while more := self._given_up(cuts, known) or self.region_parts.run(cuts):
             known.update(more)
             cuts = self._cut(self.tree, known, dropped)
-        name_regions(self.model.functions, cuts)
+        name_regions(self.model.functions, cuts, self.kept)
         rows = tuple(placements(self.tree, cuts, self.model.functions, self.names, self.work))
         options = {backend.name: given for backend in self.backends if (given := options_of(backend))}
         parted = {cut.name: cut.parted for _, cut in all_cuts(cuts) if cut.parted}

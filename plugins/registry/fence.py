@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from graft.core.backend_spec import backend_text
+from graft.core.backend_spec import backend_text, without_label
 from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
@@ -313,14 +313,15 @@ class FencedBackend(KnownOptions, Backend):
         return names
 
     def _signed(self, module: Module) -> Module:
-        # a backend knows its own name alone: its plugin may have another
-        plugin = self.plugin if module.plugin in ("", self.name) else module.plugin
+        # a backend knows its own name alone: its plugin may have another, and it may have a label here
+        own = without_label(self.name)
+        plugin = self.plugin if module.plugin in ("", own) else module.plugin
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
             return replace(module, plugin=module.plugin and plugin)
         lost = "" if module.kind == C_SOURCE else self._lost
         return replace(
             module, plugin=plugin, install=module.install or self.install,
-            backend=self.name, options=self.saved_options, bound=module.bound or lost,
+            backend=own, options=self.saved_options, bound=module.bound or lost,
         )  # fmt: skip
 
     def configured(self, options: Mapping[str, object]) -> FencedBackend:
@@ -333,7 +334,12 @@ class FencedBackend(KnownOptions, Backend):
         other = self._call("its options", lambda: self.backend.configured(values))
         found = FencedBackend(other, self.plugin, self.install, limits=self._limits)
         found.named = self.named
-        return found
+        return found.called(self.name)
+
+    def called(self, name: str) -> FencedBackend:
+        """Take part under a name with another label."""
+        vars(self).update(name=name)
+        return self
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return the backend's answer."""

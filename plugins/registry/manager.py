@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pluggy
 
+from graft.core.backend_spec import without_label
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
@@ -33,7 +34,7 @@ from graft.plugins.registry.module_loaders import by_kind, checked_loaders, load
 from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
-from graft.runtime.loaders import PluginFile
+from graft.runtime.loaders import PluginFile, loads, made_for
 from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
@@ -289,13 +290,15 @@ class PluginManager:
         for name in names:
             if list(names).count(name) > 1:
                 raise PlanError(f"backend '{name}' is named twice; name it once, in order of preference", backend=name)
-        return [found[name] if name in found else self._missing(name, sorted(found)) for name in names]
+            if without_label(name) not in found:
+                self._missing(without_label(name), sorted(found))
+        return [found[one] if one in found else found[without_label(one)].configured({}).called(one) for one in names]
 
     def fallbacks(self) -> tuple[str, ...]:
         """Return the names of the backends that are there to take what others leave, the last resort at the end."""
         return tuple(backend.name for backend in self.backends() if backend.fallback)
 
-    def _missing(self, name: str, known: list[str]) -> FencedBackend:
+    def _missing(self, name: str, known: list[str]) -> NoReturn:
         for plugin in self._plugins:
             if plugin.failure is not None and name in (plugin.name, plugin.failure.facts.get("backend")):
                 raise plugin.failure
@@ -417,22 +420,24 @@ class PluginManager:
         return by_kind(offers)
 
     def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
-        """Return the loaders of modules: those of the backends that made them, then those of plugins.
+        """Return the loaders of modules: those of the backends that made them, with their options, and of plugins.
 
-        ``backends`` come before those of plugins; each loads modules that were compiled with its own options. What
-        neither has is left to the runtime, which looks for the plugin that a module names.
+        ``backends`` come before those of plugins. What neither has is left to the runtime, which looks for the plugin
+        that a module names.
         """
         owners = {module.plugin for module in modules if module.plugin}
         found = self.module_loaders(owners)
         known = {one.name: one for plugin in self.plugins() if plugin.name in owners for one in plugin.backends}
-        known |= {one.name: self.admit(one) for one in backends}
+        known |= {without_label(one.name): self.admit(one) for one in backends}
+        made: list[Any] = []
         for module in modules:
-            if module.backend in known:
-                backend = with_options(known[module.backend], module.options)
-                found |= {one.kind: one for one in loaders_of(backend.backend, backend.plugin, self._limits.answer)}
+            if module.backend in known and not any(loads(one, module) for one in made):
+                own = with_options(known[module.backend], module.options)
+                made += [made_for(one, module) for one in loaders_of(own.backend, own.plugin, self._limits.answer)]
+        others = [one for kind, one in found.items() if kind not in {one.kind for one in made}]
         kinds = {module.kind for module in modules}
         files = self.files({module.plugin for module in modules})
-        return [*files, *(loader for kind, loader in found.items() if kind in kinds)]
+        return [*files, *(one for one in (*made, *others) if one.kind in kinds)]
 
     def files(self, plugins: Collection[str]) -> list[PluginFile]:
         """Return those of some plugins that are files: other processes find them by these."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +22,7 @@ from graft.plugins.options.values import saved
 from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation.toolkit import Toolkit, file_of, interpreter_of
 from graft.runtime.procedure import Module
+from graft.runtime.system.cache_directory import cache_directory
 from graft.runtime.system.printed import printed, with_settings_kept
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.runtime.loaders import Loader
 
+PRINTED: dict[str, str] = {}
+"""What toolkits printed when they compiled last, by what the result is kept by; the cache on disk has more."""
+MOST_PRINTED = 256
 Function = Callable[[Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 """Who hears what toolkits print while they compile: from an interpreter of their own as it comes, else at the end."""
@@ -105,7 +111,7 @@ class ToolkitBackend(Backend):
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return what the toolkit makes of the region; raise CompileError with what it raised."""
-        from graft.plugins.toolkits.compile_cache import remembered
+        from graft.plugins.toolkits.compile_cache import key_of, remembered
         from graft.plugins.toolkits.older_opsets import older, refusal
         from graft.plugins.toolkits.region_model import whole_model_of, without_weights
 
@@ -129,8 +135,11 @@ class ToolkitBackend(Backend):
             kept, blob = opened(remembered(options.cache, parts, make), region.name)
         except GraftError as error:
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
-        vars(self).setdefault("_printed", {})[region.name] = kept["printed"]
-        header = {"version": self.version(), "bytes": len(blob)}
+        key = key_of(parts)
+        header = {"version": self.version(), "bytes": len(blob), "key": key}
+        while len(PRINTED) >= MOST_PRINTED:
+            del PRINTED[next(iter(PRINTED))]
+        PRINTED[key] = kept["printed"]
         data = packed(header, blob + model if self.refits else blob)
         return Module(region.name, self.kind(), (region.name,), data, install=self.install)
 
@@ -151,13 +160,18 @@ class ToolkitBackend(Backend):
         return f"toolkit:{cls.name}"
 
     def report(self, module: Module) -> ModuleReport | None:
-        """Return the version of the toolkit, and what it printed when it compiled the module."""
+        """Return the version of the toolkit, and what it printed when it compiled the module, here or before."""
+        from graft.plugins.toolkits.compile_cache import recalled
+
         if module.kind != self.kind():
             return None
         header, _ = opened(module.data, module.name)
-        text = vars(self).get("_printed", {}).get(module.name, "")
+        key = header.pop("key", "")
+        if key not in PRINTED and (kept := recalled(cache_directory(), key)) is not None:
+            PRINTED[key] = opened(kept, module.name)[0]["printed"]
+        text = PRINTED.get(key, "")
         whole = f"{header['version']}, {header['bytes']:,} B\n{text}".rstrip()
-        return ModuleReport(self.name, {**header, "printed": text}, whole)
+        return ModuleReport(self.name, {**header, "printed": text}, whole, f"<pre>{escape(whole)}</pre>")
 
     @OfDefaults
     def module_loaders(self) -> list[Loader]:
@@ -182,7 +196,10 @@ class ToolkitBackend(Backend):
 
 
 class Here:
-    """A toolkit's module in this process; what it prints is kept, and what it sets for the process is put back."""
+    """A toolkit's module in this process; what it prints is kept, and what it sets for the process is put back.
+
+    What it leaves in the working directory is named behind what it prints: in an interpreter of its own that is empty.
+    """
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -190,9 +207,12 @@ class Here:
 
     def call(self, function: str, *arguments: Any, heard: Callable[[str], None] | None = None) -> Any:
         """Return what a function of the module gives; ``heard`` gets what it printed."""
+        folder = os.getcwd()
+        before = set(os.listdir(folder))
         with printed() as text, with_settings_kept():
             found = getattr(importlib.import_module(self._module), function)(*arguments)
-        self.printed = text[0]
+        left = sorted(set(os.listdir(folder)) - before)
+        self.printed = text[0] + (f"left behind in {folder}: {', '.join(left)}\n" if left else "")
         if heard is not None and self.printed:
             heard(self.printed)
         return found

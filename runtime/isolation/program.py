@@ -13,7 +13,7 @@ from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
 from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
 from graft.runtime.isolation.sandbox import require
-from graft.runtime.loaders import NO_SECRETS, Given, LoaderRegistry, PluginFile, Secrets, found_by_name
+from graft.runtime.loaders import NO_SECRETS, Given, LoaderRegistry, PluginFile, Secrets, apart, found_by_name
 from graft.runtime.objects import require_runtime
 from graft.runtime.program import Program, check_threads, native_program
 from graft.runtime.recompilation import recompiler
@@ -78,20 +78,18 @@ class IsolatedProgram(Program):
         threads = check_threads(self._wanted)
         require_runtime(description)
         registry = LoaderRegistry(self._loaders, self._secrets)
-        apart: dict[str, list[Module]] = {}
-        modules, found = [], {}
-        for module in description.modules:
-            if module.plugin not in self._how:
-                found[module.kind] = registry.resolve(module)
-                modules.append(module)
-                continue
-            kind = f"{module.kind}, isolated for {module.plugin}"
-            apart.setdefault(kind, []).append(module)
-            modules.append(replace(module, kind=kind))
-        for kind, rows in apart.items():
+        mine = [module for module in description.modules if module.plugin in self._how]
+        kinds = apart([(f"{one.kind}, isolated for {one.plugin}", one.options) for one in mine])
+        here, found = registry.resolve_all([one for one in description.modules if one.plugin not in self._how])
+        for kind in dict.fromkeys(kinds):
+            rows = [one for one, its in zip(mine, kinds, strict=True) if its == kind]
             origin = Origin(rows[0], registry.options_of(rows[0]), self._given(rows[0]))
             found[kind] = isolated(kind, rows, origin, self._how[rows[0].plugin], threads, self._supervision)
-        return native_program(replace(description, modules=tuple(modules)), found, threads, shared=True)
+        renamed, others = iter(kinds), iter(here)
+        modules = tuple(
+            replace(one, kind=next(renamed)) if one.plugin in self._how else next(others) for one in description.modules
+        )
+        return native_program(replace(description, modules=modules), found, threads, shared=True)
 
     def _given(self, module: Module) -> Given | None:
         """Return what another process finds a module's loader by; None where the plugin's name is enough."""

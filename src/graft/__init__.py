@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from graft.compiler.api import compile, plan
     from graft.compiler.explaining import explain
     from graft.compiler.exporting import export_wasm
+    from graft.core.device_memory import DeviceMemory
     from graft.core.importer.load import load
+    from graft.core.operators.definition.table import Cost
     from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
@@ -52,6 +54,7 @@ __all__ = [
     "CSourceBackend",
     "CancelToken",
     "CompiledRegion",
+    "Cost",
     "DeviceMemory",
     "GraftError",
     "Isolation",
@@ -91,6 +94,7 @@ _HOMES = {
     "CSourceBackend": "graft.plugins.c_source_backend",
     "CancelToken": "graft.runtime._native",
     "CompiledRegion": "graft.plugins.backend",
+    "Cost": "graft.core.operators.definition.table",
     "DeviceMemory": "graft.core.device_memory",
     "GraftError": "graft.errors",
     "Isolation": "graft.runtime.isolation.options",

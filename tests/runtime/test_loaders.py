@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
-from graft.errors import ArtifactError, PluginError
+from graft.errors import ArtifactError, OptionError, PluginError
 from graft.runtime.loaders import LoaderRegistry, NativeLoader, PythonLoader
 from graft.runtime.procedure import Module
 from graft.runtime.program import Program
@@ -83,6 +85,13 @@ def test_a_plugin_brings_its_loaders(install, module: str, source: str, attribut
     found = registry.resolve(module_of())
     assert isinstance(found, PythonLoader)
     assert registry.resolve(module_of()) is found
+
+
+def test_a_plugin_whose_loader_has_other_options_is_told(install) -> None:
+    install("npu", "npu_fixed", HOOK.replace('"json:npu", ', '"json:npu", options={"bits": 4}, load='))
+    module = replace(module_of(), backend="npu", options={"bits": 8})
+    with pytest.raises(OptionError, match=re.escape("with {'bits': 8}, and its loader has {'bits': 4}")):
+        LoaderRegistry().resolve(module)
 
 
 def test_a_missing_plugin_is_told(install) -> None:

@@ -11,7 +11,7 @@ import click
 
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
-from graft.core.backend_spec import value_text
+from graft.core.backend_spec import value_text, without_label
 from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def show(state: State, name: str | None) -> None:
     manager = state.manager()
     if name is not None:
         manager.backends([name])  # raises, with the nearest name, where there is none
-    infos = [info for info in manager.backend_infos() if name in (None, info.name)]
+    infos = [info for info in manager.backend_infos() if name is None or without_label(name) == info.name]
     if state.json:
         print_json({"backends": [asdict(info) for info in infos]})
         return

@@ -18,7 +18,9 @@ from graft.errors import ArtifactError, GraftError
 from graft.partition.plan import Plan
 from graft.partition.region import Region
 from graft.plugins.registry.manager import PluginManager
-from graft.plugins.toolkits.backend import listener
+from graft.plugins.registry.module_reports import module_reports
+from graft.plugins.toolkits.backend import PRINTED, listener
+from graft.runtime.artifact import read
 
 HERE = Path(__file__).parent
 WHEELS = HERE.parents[2] / "build" / "wheels"
@@ -93,9 +95,14 @@ def test_a_region_is_compiled_and_runs_in_this_process(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = os.getcwd(), locale.setlocale(locale.LC_ALL), np.geterr()
-    assert right(graft.compile(MODEL, [Npu(), "llvm"], strict=True))
+    backend = Npu()
+    program = graft.compile(MODEL, [backend, "llvm"], strict=True, cache=False)
+    assert right(program)
     assert capfd.readouterr() == ("", "")
     assert (os.getcwd(), locale.setlocale(locale.LC_ALL), np.geterr()) == before
+    report = backend.report(next(one for one in program.description.modules if one.kind == "toolkit:npu"))
+    assert report is not None
+    assert report.text.splitlines()[-1] == f"left behind in {tmp_path}: litter"
 
 
 def test_in_an_interpreter_of_its_own_nothing_of_this_process_changes(apart: None, tmp_path: Path) -> None:
@@ -250,6 +257,24 @@ def test_what_the_toolkit_printed_is_in_the_report_of_what_was_compiled_before_t
     assert blobs[0] == blobs[1]
     assert b"said in C" not in blobs[0]
     assert backend.report(replace(module, kind="other")) is None
+
+
+@pytest.mark.parametrize("text", ["reported", "reported:mark=a", "reported@second:mark=a"])
+def test_reports_of_artifacts_have_what_the_toolkit_printed_whatever_its_options(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("GRAFT_REPORTED_PYTHON", sys.executable)
+    (tmp_path / "reported.py").write_text(FILE.format(name="reported"))
+    manager = PluginManager()
+    manager.load_file(tmp_path / "reported.py")
+    graft.compile(MODEL, [text, "llvm"], manager=manager).save(tmp_path / "m.graft")
+    modules = read(tmp_path / "m.graft").modules
+    for _ in range(2):  # as this process has it, and as another one finds it
+        ((_, report),) = module_reports(modules, manager).items()
+        assert "said in C" in report.text
+        assert report.html == f"<pre>{report.text}</pre>"
+        PRINTED.clear()
 
 
 def test_another_text_of_the_toolkit_s_module_has_another_fingerprint(

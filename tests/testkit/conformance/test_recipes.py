@@ -107,15 +107,23 @@ def test_layers_are_the_hard_shapes_with_weights_as_constants_and_operands_off_z
     [
         ("", "", ""),
         ("(y.astype(np.float32) - w) * t", "(y.astype(np.float32) - w) * s", "instead of"),
-        ("+ p, -128", "+ p + 1, -128", "more than rounding has"),
-        ("np.rint(numbers / r)", "np.floor(numbers / r)", "more than rounding has"),
+        ("+ p, -128", "+ p + 1, -128", "rounding leaves 0.5"),
+        ("np.rint(numbers / r)", "np.floor(numbers / r)", "rounding leaves 0.5"),
+        ("np.rint(numbers / r)", "np.floor(numbers / r + 0.5)", ""),
     ],
 )
-def test_a_layer_is_held_in_steps_of_its_result_and_by_how_many_are_apart(right, wrong, said, tmp_path):
+def test_a_layer_is_held_in_steps_of_its_result_and_to_what_is_rounded(right, wrong, said, tmp_path):
     assert right in INTEGERS
     found = outcomes(tmp_path, "", INTEGERS.replace(right, wrong) if right else INTEGERS, "layer-Add-")
     assert len(found) == 5
     assert all(said in text and bool(text) == bool(said) for text in found.values()), found
+
+
+def test_a_zero_point_that_is_one_off_is_found_though_few_results_show_it(tmp_path):
+    found = outcomes(
+        tmp_path, "", INTEGERS.replace("(x.astype(np.float32) - z)", "(x.astype(np.float32) - z - 1)"), "layer-Add-"
+    )
+    assert sum("rounding leaves 0.5" in text for text in found.values()) >= 4, found
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -69,10 +69,9 @@ class EthosU(graft.Backend):
 
     def cost(self, region):
         """Return the time that Vela estimates."""
-        from graft.core.operators.definition.table import Cost
         from graft_ethosu.compilation import seconds_of
 
-        return Cost(0, 0, seconds_of(region, self.options))
+        return graft.Cost(0, 0, seconds_of(region, self.options))
 
     def report(self, module):
         """Return where the cycles of a module go, as Vela estimates."""

@@ -172,6 +172,22 @@ def test_frozen_weights_are_those_of_the_compilation():
         close(compiled(module)(x), module(x))
 
 
+def test_frozen_modules_of_one_class_compute_their_own_weights():
+    x, modules = torch.randn(2, 4), [nn.Linear(4, 4) for _ in range(12)]  # more than Dynamo compiles of one function
+    with torch.no_grad():
+        for one in modules:
+            close(compiled(one, freeze=True, strict=True)(x), one(x))
+        run = compiled(modules[0], freeze=True)
+        other = copy.deepcopy(run)
+        other.weight.zero_()
+        close(other(x), other._orig_mod(x))
+        modules[0].weight = nn.Parameter(torch.randn(4, 4))
+        close(run(x), modules[0](x))
+        given = compiled(lambda module, x: module(x) * 2, freeze=True)
+        for one in modules[1:3]:
+            close(given(one, x), one(x) * 2)
+
+
 class Counting(nn.Module):
     """Buffers that its own calls write to, as a whole, in part, by another name, and put others in the place of."""
 

@@ -149,14 +149,33 @@ def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
 
     What the graph writes to is left out when AOTAutograd has found it (`_constants`).
     """
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+    found: dict[int, tuple[Any, torch.Tensor]] = {}
     for place, node in enumerate(module.graph.find_nodes(op="placeholder")):
         argument = node.meta.get("grapharg")
         source, value = getattr(argument, "source", None), getattr(argument, "example", None)
         if source is not None and source.guard_source.is_unspecialized_nn_module() and isinstance(value, torch.Tensor):
-            found[place] = _plain_name(source.base), value
+            found[place] = source, value
     rebound = _rebound() if found else ()
-    return {place: value for place, (holder, value) in found.items() if holder not in rebound}
+    found = {place: one for place, one in found.items() if _plain_name(one[0].base) not in rebound}
+    _guard_identity([source for source, _ in found.values()])
+    return {place: value for place, (_, value) in found.items()}
+
+
+def _guard_identity(sources: Sequence[Any]) -> None:
+    """Have Dynamo compile anew for other parameters than these: all modules of a class share its compiled code.
+
+    The module that holds them is guarded, too, since only then Dynamo's limit of recompilations counts for each module.
+    """
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import LocalSource
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    guarded = list(sources)
+    for one in {source.get_base() for source in sources}:
+        scope = InstructionTranslator.current_tx().output.local_scope
+        if isinstance(one, LocalSource) and isinstance(scope.get(one.local_name), torch.nn.Module):
+            guarded.append(one)
+    install_guard(*(one.make_guard(GuardBuilder.ID_MATCH) for one in guarded))
 
 
 def _rebound() -> set[str]:

@@ -221,6 +221,33 @@ def test_buffers_that_a_call_changes_are_not_frozen():
         close(one, expected)
 
 
+class Broken(nn.Module):
+    """A graph that reads a buffer on either side of a break of the graph that writes to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        y = x * self.calls
+        torch._dynamo.graph_break()
+        self.calls += 1
+        torch._dynamo.graph_break()
+        return y, x * self.calls * self.scale
+
+
+def test_buffers_that_another_graph_of_the_call_changes_are_not_frozen():
+    module, x = Broken(), torch.ones(2)
+    run, other = compiled(module, freeze=True), copy.deepcopy(module)
+    torch._dynamo.utils.counters.clear()
+    with torch.no_grad():
+        for _ in range(6):
+            for one, expected in zip(run(x), other(x), strict=True):
+                close(one, expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4
+
+
 def test_numbers_that_vary_may_be_negative():
     def function(x, k):
         return x * k, x.sum() * (k * k), x[: abs(k)], torch.full((2,), k) + x[0, 0]

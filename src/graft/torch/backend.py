@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -20,6 +21,7 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graft.core.collection import collection_paused
 from graft.errors import OptionError
@@ -53,6 +55,8 @@ class Seen:
 
 cached_decompositions = cache(decompositions)
 """For all graphs: what libraries register later, the dispatcher takes apart while AOTAutograd traces."""
+FROZEN: Any = WeakIdKeyDictionary()
+"""How often buffers had been written to when they were frozen: those that were again since are constants no more."""
 SEEN: list[Seen] = []
 """Who wants to know what is compiled: `explain` puts itself here while it compiles."""
 
@@ -117,16 +121,43 @@ def _constants(module: GraphModule, frozen: Mapping[int, torch.Tensor]) -> dict[
         _place(whole.mutated_input)[0] for one in module.graph.output_node().meta["desc"]
         if isinstance(whole := _whole(one)[0], InputMutationAOTOutput)
     }  # fmt: skip
+    read = [(node, *_place(node.meta["desc"])) for node in module.graph.find_nodes(op="placeholder")]
+    kept = {place for _, place, _ in read if place in frozen and place not in written}
+    kept -= {place for place in kept if FROZEN.get(frozen[place]) not in (None, _version(frozen[place]))}
+    _guard_versions([frozen[place] for place in kept if not isinstance(frozen[place], torch.nn.Parameter)])
     found: dict[str, torch.Tensor] = {}
-    for node in module.graph.find_nodes(op="placeholder"):
-        place, attributes = _place(node.meta["desc"])
-        if place in frozen and place not in written:
+    for node, place, attributes in read:
+        if place in kept:
             value = frozen[place]
             for one in attributes:
                 value = getattr(value, one)
             if value.device.type == "cpu":
                 found[node.name] = value
     return found
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to; those of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _guard_versions(buffers: Sequence[torch.Tensor]) -> None:
+    """Have Dynamo compile anew once a buffer was written to, as another graph of the module's call may do."""
+    from torch._dynamo.guards import install_guard
+    from torch._dynamo.source import GlobalStateSource
+    from torch._guards import Guard
+
+    FROZEN.update((one, _version(one)) for one in buffers)
+    versions = [(weakref.ref(one), _version(one)) for one in buffers]
+
+    def unchanged(_: object) -> bool:
+        return all((one := known()) is not None and _version(one) == version for known, version in versions)
+
+    def frozen_buffers(builder: Any, guard: Guard) -> None:
+        builder.guard_manager.root.add_lambda_guard(unchanged, ["frozen buffers are as they were"], guard.user_stack)
+
+    if buffers:
+        install_guard(Guard(GlobalStateSource(), frozen_buffers))
 
 
 def _place(described: AOTInput) -> tuple[int, list[str]]:

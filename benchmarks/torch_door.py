@@ -258,10 +258,14 @@ def call(name: str) -> list[float]:
 
 
 def first(name: str) -> list[float]:
-    """Return the seconds of the first call in a new process: Graft, inductor, and Graft with its caches full."""
+    """Return the seconds of the first call in a new process: Graft, inductor, and Graft with its caches full.
+
+    Python may keep what it compiles of modules, as it does where a package is installed.
+    """
     found = []
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": folder + "/inductor"}
+        environment = {**inherited, "XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": folder + "/inductor"}
         for backend in ("graft", "inductor", "graft"):
             command = [sys.executable, "-W", "ignore", "-m", "benchmarks.torch_door", "one", name, "--backend", backend]
             threads = ["--threads", str(torch.get_num_threads())]

@@ -172,6 +172,22 @@ def test_frozen_weights_are_those_of_the_compilation():
         close(compiled(module)(x), module(x))
 
 
+def test_frozen_modules_of_one_class_compute_their_own_weights():
+    x, modules = torch.randn(2, 4), [nn.Linear(4, 4) for _ in range(12)]  # more than Dynamo compiles of one function
+    with torch.no_grad():
+        for one in modules:
+            close(compiled(one, freeze=True, strict=True)(x), one(x))
+        run = compiled(modules[0], freeze=True)
+        other = copy.deepcopy(run)
+        other.weight.zero_()
+        close(other(x), other._orig_mod(x))
+        modules[0].weight = nn.Parameter(torch.randn(4, 4))
+        close(run(x), modules[0](x))
+        given = compiled(lambda module, x: module(x) * 2, freeze=True)
+        for one in modules[1:3]:
+            close(given(one, x), one(x) * 2)
+
+
 class Counting(nn.Module):
     """Buffers that its own calls write to, as a whole, in part, by another name, and put others in the place of."""
 
@@ -203,6 +219,33 @@ def test_buffers_that_a_call_changes_are_not_frozen():
             close(run(x), other(x))
     for one, expected in zip(module.buffers(), other.buffers(), strict=True):
         close(one, expected)
+
+
+class Broken(nn.Module):
+    """A graph that reads a buffer on either side of a break of the graph that writes to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        y = x * self.calls
+        torch._dynamo.graph_break()
+        self.calls += 1
+        torch._dynamo.graph_break()
+        return y, x * self.calls * self.scale
+
+
+def test_buffers_that_another_graph_of_the_call_changes_are_not_frozen():
+    module, x = Broken(), torch.ones(2)
+    run, other = compiled(module, freeze=True), copy.deepcopy(module)
+    torch._dynamo.utils.counters.clear()
+    with torch.no_grad():
+        for _ in range(6):
+            for one, expected in zip(run(x), other(x), strict=True):
+                close(one, expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4
 
 
 def test_numbers_that_vary_may_be_negative():

@@ -35,7 +35,7 @@ def test_inputs_and_outputs_come_in_the_order_of_their_memory():
     assert (memory_order(x), is_dense(x), is_dense(x[:, ::2])) == ([0, 2, 3, 1], True, False)
     found = converted(nodes, nodes, {})
     assert list(found.model.graph.inputs[0].shape) == [2, 4, 5, 3]
-    assert list(converted(nodes, nodes, {}, plain=True).model.graph.inputs[0].shape) == [2, 3, 4, 5]
+    assert list(converted(nodes, nodes, {}, signature=()).model.graph.inputs[0].shape) == [2, 3, 4, 5]
 
 
 def test_an_extent_that_varies_is_a_symbol():

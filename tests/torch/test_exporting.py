@@ -35,6 +35,50 @@ def test_a_saved_program_is_a_model_for_functions_and_verbs(tmp_path):
     assert graft.plan(str(path), ["llvm"]).coverage("llvm") == 1
 
 
+class Signed(torch.nn.Module):
+    """Inputs that are read in another order, or not at all; results that are inputs, twice the same, or no tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, first, unread, second, scale=2):
+        found = second * scale - first
+        return {"a": found, "b": [found, first, None], "c": self.table, "d": 7}
+
+
+def test_inputs_and_outputs_are_the_modules_in_its_order():
+    first, unread, second = torch.ones(3), torch.zeros(2), torch.full((3,), 5.0)
+    model = graft.torch.export(Signed(), (first, unread, second))
+    assert [one.name for one in model.graph.inputs] == ["first", "unread", "second"]
+    found = graft.compile(model, ["llvm"])(first.numpy(), unread.numpy(), second.numpy())
+    for one, expected in zip(found, ([9, 9, 9], [9, 9, 9], [1, 1, 1], [0, 1, 2]), strict=True):
+        np.testing.assert_array_equal(one, np.float32(expected))
+
+
+def test_a_module_that_gives_no_tensor_is_an_error():
+    class Nothing(torch.nn.Module):
+        def forward(self, x):
+            return None
+
+    with pytest.raises(UnsupportedError, match="the module gives no tensor, so there is nothing to export"):
+        graft.torch.export(Nothing(), (X,))
+
+
+def test_numbers_in_a_row_as_long_as_an_input_are_exported():
+    class Placed(torch.nn.Module):
+        def forward(self, x):
+            places = torch.arange(x.shape[0])
+            return x + places[:, None], torch.arange(1, x.shape[0] * 2, 2), torch.arange(x.shape[0], dtype=x.dtype)
+
+    rows = torch.export.Dim("rows", min=1, max=64)
+    program = graft.compile(graft.torch.export(Placed(), (X,), dynamic_shapes=({0: rows},)), ["llvm"])
+    for count in (4, 1, 9):
+        x = torch.randn(count, 6)
+        for one, expected in zip(program(x.numpy()), Placed()(x), strict=True):
+            np.testing.assert_allclose(one, expected.numpy(), rtol=1e-6)
+
+
 def test_what_cannot_be_exported_is_named_with_its_line(tmp_path):
     class Inverse(torch.nn.Module):
         def forward(self, x):

@@ -134,6 +134,16 @@ def test_other_arithmetic_stays_as_it_is(function):
     check(function, X, CODES, SCALES, tolerance=1e-4)
 
 
+def test_views_of_extents_that_vary_are_looked_through():
+    def scaled(x, y, scale):
+        return (x @ y).view(1, x.shape[0], 4) * scale
+
+    run = torch.compile(scaled, backend="graft", dynamic=True, options={"backends": ["llvm"]})
+    for rows in (2, 5):
+        given = torch.randn(rows, 4), torch.randn(4, 4), torch.randn(4)
+        torch.testing.assert_close(run(*given), scaled(*given))
+
+
 def test_dequantisation_names_numbers_and_zero_points_and_gives_what_it_gave():
     def function(x, codes, scales, zeros):
         return in_blocks(x, codes, scales, zeros) + (codes.float() * scales[:1, :1]).sum()

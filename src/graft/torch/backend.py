@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -20,6 +21,7 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graft.core.collection import collection_paused
 from graft.errors import OptionError
@@ -53,6 +55,8 @@ class Seen:
 
 cached_decompositions = cache(decompositions)
 """For all graphs: what libraries register later, the dispatcher takes apart while AOTAutograd traces."""
+FROZEN: Any = WeakIdKeyDictionary()
+"""How often buffers had been written to when they were frozen: those that were again since are constants no more."""
 SEEN: list[Seen] = []
 """Who wants to know what is compiled: `explain` puts itself here while it compiles."""
 
@@ -117,16 +121,43 @@ def _constants(module: GraphModule, frozen: Mapping[int, torch.Tensor]) -> dict[
         _place(whole.mutated_input)[0] for one in module.graph.output_node().meta["desc"]
         if isinstance(whole := _whole(one)[0], InputMutationAOTOutput)
     }  # fmt: skip
+    read = [(node, *_place(node.meta["desc"])) for node in module.graph.find_nodes(op="placeholder")]
+    kept = {place for _, place, _ in read if place in frozen and place not in written}
+    kept -= {place for place in kept if FROZEN.get(frozen[place]) not in (None, _version(frozen[place]))}
+    _guard_versions([frozen[place] for place in kept if not isinstance(frozen[place], torch.nn.Parameter)])
     found: dict[str, torch.Tensor] = {}
-    for node in module.graph.find_nodes(op="placeholder"):
-        place, attributes = _place(node.meta["desc"])
-        if place in frozen and place not in written:
+    for node, place, attributes in read:
+        if place in kept:
             value = frozen[place]
             for one in attributes:
                 value = getattr(value, one)
             if value.device.type == "cpu":
                 found[node.name] = value
     return found
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to; those of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _guard_versions(buffers: Sequence[torch.Tensor]) -> None:
+    """Have Dynamo compile anew once a buffer was written to, as another graph of the module's call may do."""
+    from torch._dynamo.guards import install_guard
+    from torch._dynamo.source import GlobalStateSource
+    from torch._guards import Guard
+
+    FROZEN.update((one, _version(one)) for one in buffers)
+    versions = [(weakref.ref(one), _version(one)) for one in buffers]
+
+    def unchanged(_: object) -> bool:
+        return all((one := known()) is not None and _version(one) == version for known, version in versions)
+
+    def frozen_buffers(builder: Any, guard: Guard) -> None:
+        builder.guard_manager.root.add_lambda_guard(unchanged, ["frozen buffers are as they were"], guard.user_stack)
+
+    if buffers:
+        install_guard(Guard(GlobalStateSource(), frozen_buffers))
 
 
 def _place(described: AOTInput) -> tuple[int, list[str]]:
@@ -149,14 +180,33 @@ def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
 
     What the graph writes to is left out when AOTAutograd has found it (`_constants`).
     """
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+    found: dict[int, tuple[Any, torch.Tensor]] = {}
     for place, node in enumerate(module.graph.find_nodes(op="placeholder")):
         argument = node.meta.get("grapharg")
         source, value = getattr(argument, "source", None), getattr(argument, "example", None)
         if source is not None and source.guard_source.is_unspecialized_nn_module() and isinstance(value, torch.Tensor):
-            found[place] = _plain_name(source.base), value
+            found[place] = source, value
     rebound = _rebound() if found else ()
-    return {place: value for place, (holder, value) in found.items() if holder not in rebound}
+    found = {place: one for place, one in found.items() if _plain_name(one[0].base) not in rebound}
+    _guard_identity([source for source, _ in found.values()])
+    return {place: value for place, (_, value) in found.items()}
+
+
+def _guard_identity(sources: Sequence[Any]) -> None:
+    """Have Dynamo compile anew for other parameters than these: all modules of a class share its compiled code.
+
+    The module that holds them is guarded, too, since only then Dynamo's limit of recompilations counts for each module.
+    """
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import LocalSource
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    guarded = list(sources)
+    for one in {source.get_base() for source in sources}:
+        scope = InstructionTranslator.current_tx().output.local_scope
+        if isinstance(one, LocalSource) and isinstance(scope.get(one.local_name), torch.nn.Module):
+            guarded.append(one)
+    install_guard(*(one.make_guard(GuardBuilder.ID_MATCH) for one in guarded))
 
 
 def _rebound() -> set[str]:

@@ -185,16 +185,18 @@ def _shaped(found: Tensor, out: torch.Tensor | None) -> Tensor | None:
 
 
 def converted(
-    nodes: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor], plain: bool = False
-) -> Converted:
+    nodes: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor],
+    signature: Sequence[Node] | None = None,
+) -> Converted:  # fmt: skip
     """Return the model of some nodes, in order; inputs and outputs lie as PyTorch lays them, without a copy.
 
-    ``constants`` are nodes whose tensors do not change. With ``plain`` inputs and outputs have their axes in the order
-    of their shapes instead, for a model that others than PyTorch call.
+    ``constants`` are nodes whose tensors do not change. With a ``signature``, the nodes of all inputs in order, it is a
+    model that others than PyTorch call: inputs and outputs have their axes in the order of their shapes.
     """
     builder = Builder()
-    inside = set(nodes)
-    given = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
+    inside, plain = set(nodes), signature is not None
+    read = (one for node in nodes for one in node.all_input_nodes if one not in inside)
+    given = list(dict.fromkeys((*(signature or ()), *read)))
     tensors = [one for one in given if isinstance(fake(one), torch.Tensor) and one not in constants]
     wanted = {
         one for node in (*nodes, *given) for value in _flat(fake(node)) for one in symbols_of(value)
@@ -204,7 +206,7 @@ def converted(
     values: dict[Node, Any] = {one: fake(one) for one in given if not isinstance(fake(one), torch.Tensor)}
     readers = {one: where(node) for node in reversed(nodes) for one in node.all_input_nodes}
     for place, node in enumerate(tensors):
-        builder.origin = readers[node]
+        builder.origin = readers.get(node, node.name)
         values[node] = _input(builder, node, f"in_{place}", names, model_inputs, plain)
     left = sorted(wanted - names.keys(), key=str)
     known = [fake(one) for one in (*given, *nodes)]

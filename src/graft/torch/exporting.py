@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from graft.errors import ModelError, UnsupportedError
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import decompositions
-from graft.torch.conversion import converted, is_getitem, is_number, refusal, where
+from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, where
 from graft.torch.quantized import name_dequantisation
 
 METADATA = torch.ops.aten._assert_tensor_metadata.default
@@ -28,6 +28,7 @@ def export(
 ) -> ir.Model:  # fmt: skip
     """Return a module as an ONNX model for `graft.compile`: parameters are constants, inputs have their Python names.
 
+    Inputs and outputs are the module's tensors in its order; what is none is not in the model.
     ``module`` may be an `ExportedProgram`, or the path of a ``.pt2`` file; ``dynamic_shapes`` is as for `torch.export`.
     Raises UnsupportedError with each operator that has no row, and its place, for an ONNX model is a whole.
     """
@@ -74,14 +75,35 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         if left:
             texts = "; ".join(f"{one.target} ({where(one)}): {why}" for one, why in left)
             raise UnsupportedError(f"{len(left)} operators cannot be exported: {texts}")
-        outputs = [one for one in graph.output_node().args[0] if isinstance(one, torch.fx.Node)]
+        outputs, own = _results(graph)
+        given = [one for one in holders.values() if names[one.name].kind == InputKind.USER_INPUT and _is_tensor(one)]
         try:
-            found = converted(nodes, [one for one in outputs if one in set(nodes)], constants, plain=True)
+            found = converted([*nodes, *own], outputs, constants, given)
         except Refused as why:
             raise UnsupportedError(f"the module cannot be exported: {why}") from why
-    given = {value.name: value for value in found.model.graph.inputs}
+    values = {value.name: value for value in found.model.graph.inputs}
     for number, node in enumerate(found.inputs):
-        given[f"in_{number}"].name = node.name
+        values[f"in_{number}"].name = node.name
     for value, node in zip(found.model.graph.outputs, found.outputs, strict=True):
         value.name = node.name if value.name != node.name else value.name
     return found.model
+
+
+def _results(graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """Return the nodes of the tensors that come out, each another one and none an input, and those made for it."""
+    found: list[torch.fx.Node] = []
+    made = []
+    with graph.inserting_before(graph.output_node()):
+        for node in filter(_is_tensor, graph.output_node().args[0]):
+            if node.op != "call_function" or node in found:
+                made.append(graph.call_function(torch.ops.aten.alias.default, (node,)))
+                made[-1].meta = {**node.meta}
+                node = made[-1]
+            found.append(node)
+    if not found:
+        raise UnsupportedError("the module gives no tensor, so there is nothing to export")
+    return found, made
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and isinstance(fake(node), torch.Tensor)

@@ -61,7 +61,7 @@ def _product(node: Node) -> Node | None:
     """Return the product with widened weights that a node is, or is a view of whose last axis is the product's."""
     width = fake(node).shape[-1:]
     while node.target in RESHAPED and len(node.users) == 1:
-        (node,) = node.all_input_nodes
+        node = node.args[0]
     is_product = node.target is aten.mm.default and len(node.users) == 1 and _widened(node.args[1]) is not None
     return node if is_product and fake(node).shape[-1:] == width else None
 
@@ -74,7 +74,7 @@ def _scale_weights(module: GraphModule, node: Node, product: Node) -> None:
     if fake(scale).shape[-1:] != (columns,) or fake(scale).numel() != columns or fake(scale).dtype != torch.float32:
         return
     while scale.target in RESHAPED:
-        (scale,) = scale.all_input_nodes
+        scale = scale.args[0]
     if scale.op not in ("placeholder", "get_attr") or fake(scale).numel() not in fake(scale).shape:
         return
     left, wide = product.args

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 EDGES = torch.tensor([0.0, -0.0, 1e-9, -1e-4, 0.5, -0.5, 1.5, 2.5, -2.5, 7.0, math.inf, -math.inf, math.nan])
 DIVISORS = torch.tensor([3.0, -3.0, 1e-3, 2.0, 0.5, -0.5, 1.0, 2.5, 1.5, -7.0, 2.0, 3.0, 1.0])
 INTEGERS = torch.tensor([-7, -3, 0, 1, 5, 8])
+FAR_INTEGERS = torch.tensor([2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,30 @@ def test_quotients_round_as_in_python(mode):
     if mode is not None:
         check(lambda x: torch.div(x, 3, rounding_mode=mode), INTEGERS)
         check(lambda x: torch.div(x, -3, rounding_mode=mode), INTEGERS)
+
+
+@pytest.mark.parametrize("by", [3, 7, -2, -1])
+def test_the_quotients_and_limits_of_the_largest_integers_are_exact(by):
+    check(lambda x: (x // by, x % by, torch.nn.functional.threshold(x, by, 5)), FAR_INTEGERS)
+
+
+def test_the_largest_floats_have_logarithms_and_half_powers():
+    x = torch.tensor([3e38, 1e37, 0.0, -0.0, math.inf, -math.inf])
+    check(lambda x: (torch.log1p(x), x**0.5, x**-0.5), x)
+
+
+def test_products_that_dynamo_fuses_are_compiled():
+    found = torch.compile(
+        lambda x, y, by: x.clone().addcmul_(y, y, value=by), backend="graft",
+        options={"backends": ["llvm"], "strict": True},
+    )  # fmt: skip
+    x, y = torch.randn(4), torch.randn(4)
+    torch.testing.assert_close(found(x, y, 0.3), torch.addcmul(x, y, y, value=0.3))
+
+
+def test_products_with_complex_numbers_are_refused_by_their_type():
+    with pytest.raises(Exception, match="stays in PyTorch: elements of complex64 are not computed with"):
+        check(lambda x: x * 2, torch.ones(2, dtype=torch.complex64))
 
 
 def test_remainders_have_the_sign_of_the_divisor_and_fmod_that_of_the_dividend():
@@ -59,6 +84,13 @@ def test_activations():
     for function in (f.gelu, f.silu, f.hardswish, f.hardsigmoid, f.softplus, f.elu, f.leaky_relu, f.mish, f.relu6):
         check(function, x)
     check(lambda x: f.gelu(x, approximate="tanh"), x)
+
+
+def test_numbers_of_activations_and_norms_are_as_exact_as_their_tensors():
+    f = torch.nn.functional
+    x = torch.linspace(-3, 3, 16, dtype=torch.float64).reshape(4, 4)
+    check(lambda x: (f.leaky_relu(x, 0.01), f.elu(x, 0.3), torch.addmm(x, x, x, alpha=0.1)), x, tolerance=1e-13)
+    check(lambda x: f.batch_norm(x, x[0] * 0, x[0] * 0, eps=1e-3), x, tolerance=1e-13)
 
 
 def test_angles_and_signs_of_zeros_infinities_and_nan():

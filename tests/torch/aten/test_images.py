@@ -37,6 +37,17 @@ def test_pools_over_one_axis_and_three():
     check(lambda x: f.adaptive_max_pool1d(x, 4), x.detach())
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_one_program_finds_the_largest_of_images_that_vary():
+    run = torch.compile(
+        lambda x: f.max_pool2d(x, 3, 2, 1, return_indices=True), backend="graft", dynamic=True,
+        options={"backends": ["llvm"], "strict": True},
+    )  # fmt: skip
+    for extents in ((2, 3, 8, 8), (1, 3, 10, 6), (4, 3, 5, 9)):
+        x = torch.randn(extents)
+        torch.testing.assert_close(run(x), f.max_pool2d(x, 3, 2, 1, return_indices=True))
+
+
 @pytest.mark.parametrize("how", ["nearest", "bilinear", "bicubic"])
 @pytest.mark.parametrize("to", [{"size": (12, 10)}, {"size": (9, 7)}, {"scale_factor": (1.7, 0.6)}])
 def test_interpolation(how, to):

@@ -20,6 +20,15 @@ def test_an_axis_in_order(x):
     check(lambda x: (torch.topk(x, 3)[0], torch.kthvalue(x, 2).values), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_nan_is_beyond_infinity_and_both_zeros_are_equal(dtype):
+    nan, infinite, most = float("nan"), float("inf"), torch.finfo(dtype).max
+    x = torch.tensor([nan, infinite, 1, -0.0, 0, -infinite, -nan, most, infinite, nan, 0, -0.0, -most], dtype=dtype)
+    check(lambda x: torch.sort(x, stable=True), x)
+    check(lambda x: torch.sort(x, descending=True, stable=True), x)
+    check(lambda x: (torch.topk(x, 4)[0], torch.topk(x, 4, largest=False)[0], torch.kthvalue(x, 10)[0]), x)
+
+
 def test_bools_and_16_bit_floats():
     check(lambda x: torch.sort(x, stable=True), X > 0)
     check(lambda x: torch.sort(x, descending=True, stable=True), X.bfloat16())

@@ -31,7 +31,10 @@ def _gelu(b: Builder, x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _leaky_relu(b: Builder, x: Tensor, slope: float = 0.01) -> Tensor:
-    return b.op("LeakyRelu", x, alpha=float(slope))
+    if x.dtype == torch.float32:
+        return b.op("LeakyRelu", x, alpha=float(slope))
+    low = b.op("Mul", x, b.constant(slope, x.dtype))  # an attribute is a float32
+    return b.where(b.compare("Greater", x, b.constant(0, x.dtype)), x, low)
 
 
 def _elu(b: Builder, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:

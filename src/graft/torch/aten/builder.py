@@ -155,6 +155,7 @@ class Builder:
         if isinstance(value, torch.SymInt):
             return self.cast(self.squeezed(self.extent(value)), dtype)
         require(isinstance(value, bool | int | float), f"a {type(value).__name__} is no number that is known here")
+        onnx_type(dtype)
         if dtype not in FLOATS and dtype != torch.bool:
             require(isinstance(value, int) or float(value).is_integer(), f"{value} is no {dtype}")
             kind = torch.iinfo(dtype)

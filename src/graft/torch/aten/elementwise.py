@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._inductor.inductor_prims import fma
 
 from graft.torch.aten.builder import HALVES, Builder, Tensor, onnx_type, require
 
@@ -52,14 +53,14 @@ def _scaled_log(base: float) -> Row:
 
 
 def _log1p(b: Builder, x: Tensor) -> Tensor:
-    """Kahan's: log(u) * x / (u - 1) for u = 1 + x, which loses nothing where x is small."""
+    """Kahan's: log(u) * (x / (u - 1)) for u = 1 + x, which loses nothing where x is small."""
     one = b.constant(1, x.dtype)
     u = b.op("Add", x, one)
     difference = b.op("Sub", u, one)
     is_infinite = b.compare("Equal", u, b.constant(math.inf, x.dtype))
     is_plain = b.op("Or", b.compare("Equal", difference, b.constant(0, x.dtype)), is_infinite)
     safe = b.where(is_plain, one, difference)
-    found = b.op("Div", b.op("Mul", b.op("Log", b.where(is_plain, one, u)), x), safe)
+    found = b.op("Mul", b.op("Log", b.where(is_plain, one, u)), b.op("Div", x, safe))
     return b.where(is_plain, x, found)
 
 
@@ -257,9 +258,13 @@ def floor_divided(b: Builder, out: Any, x: Tensor, y: Tensor | Number) -> Tensor
 def _integer_quotient(b: Builder, out: Any, left: Tensor, right: Tensor, y: Number, mode: str) -> Tensor:
     require(not isinstance(y, Tensor) and y != 0, "a division by zero of integers is an error of PyTorch's")
     require(out.dtype != torch.bool, "a quotient of bools")
-    if mode == "floor":  # ONNX's truncates, its Mod has the divisor's sign
-        left = b.op("Sub", left, b.op("Mod", left, right))
-    return b.op("Div", left, right)
+    quotient = b.op("Div", left, right)
+    if mode == "floor":  # ONNX's truncates
+        is_beyond = b.compare(
+            "Less" if y > 0 else "Greater", b.op("Mod", left, right, fmod=1), b.constant(0, out.dtype)
+        )
+        quotient = b.op("Sub", quotient, b.cast(is_beyond, out.dtype))
+    return quotient
 
 
 def remainder(b: Builder, out: Any, x: Tensor | Number, y: Tensor | Number) -> Tensor:
@@ -288,8 +293,9 @@ def power(b: Builder, out: Any, x: Tensor | Number, y: Tensor | Number) -> Tenso
             for _ in range(int(y) - 1):
                 found = b.op("Mul", found, base)
             return found
-        if y == 0.5:
-            return b.op("Sqrt", base)
+        if abs(y) == 0.5:
+            root = b.op("Sqrt", base)
+            return root if y > 0 else b.op("Reciprocal", root)
         if y == -1 and base.is_float:
             return b.op("Reciprocal", base)
     require(out.dtype.is_floating_point or not isinstance(y, Tensor), "integers to a power that may be negative")
@@ -349,6 +355,14 @@ def hypot(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def where(b: Builder, out: Any, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.where(b.cast(condition, torch.bool), b.operand(x, out.dtype), b.operand(y, out.dtype))
+
+
+def threshold(b: Builder, out: Any, x: Tensor, limit: Number, value: Number) -> Tensor:
+    return b.where(comparison("LessOrEqual")(b, out, x, limit), b.constant(value, out.dtype), x)
+
+
+def fused_product(b: Builder, out: Any, x: Tensor, y: Tensor | Number, z: Tensor) -> Tensor:
+    return b.op("Add", b.op("Mul", b.operand(x, out.dtype), b.operand(y, out.dtype)), b.operand(z, out.dtype))
 
 
 def addcmul(b: Builder, out: Any, x: Tensor, y: Tensor, z: Tensor, value: Number = 1) -> Tensor:
@@ -469,9 +483,11 @@ ROWS: dict[Any, Row] = {
     aten.sub.Tensor: scaled("Sub", ""),
     aten.tan.default: unary("Tan"),
     aten.tanh.default: unary("Tanh"),
+    aten.threshold.default: threshold,
     aten.trunc.default: trunc,
     aten.where.self: where,
     aten._to_copy.default: converted,
     prims.convert_element_type.default: converted,
+    fma: fused_product,
 }
 """Operators by overload."""

@@ -151,11 +151,15 @@ def maximum_pool(axes: int) -> Row:
     ) -> list[Tensor]:  # fmt: skip
         require(x.is_float, "windows of integers")
         windows, steps, front, gaps = (wide(one, axes) for one in (kernel, strides or kernel, padding, dilation))
-        image, sizes = (numbers(one[-axes:], "the extent of an image") for one in (x.extents, out[0].shape))
-        back = [  # as many as the windows reach, however they were counted
-            max((size - 1) * step + gap * (window - 1) + 1 - extent - pad, 0) if ceil_mode else pad
-            for size, step, gap, window, extent, pad in zip(sizes, steps, gaps, windows, image, front, strict=True)
-        ]
+        image, back = x.extents[-axes:], front
+        if ceil_mode:  # as many as the windows reach, however they were counted
+            extents, sizes = (numbers(one, "the extent of an image") for one in (image, out[0].shape[-axes:]))
+            back = [
+                max((size - 1) * step + gap * (window - 1) + 1 - extent - pad, 0)
+                for size, step, gap, window, extent, pad in zip(
+                    sizes, steps, gaps, windows, extents, front, strict=True
+                )
+            ]
         given, has_none = with_batch(b, x, axes + 2)
         kinds = [x.dtype, torch.int64]
         found = b.many(

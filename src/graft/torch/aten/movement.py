@@ -417,6 +417,9 @@ def counted(b: Builder, out: Any, length: Extent, *, start: Any = 0, step: Any =
 
 
 def arranged(b: Builder, out: Any, start: Any, end: Any, step: Any = 1, **named: Any) -> Tensor:
+    if any(isinstance(one, torch.SymInt) for one in (start, end, step)):
+        require(not isinstance(start, float) and not isinstance(step, float), "numbers in a row that vary by fractions")
+        return counted(b, out, out.shape[0], start=start, step=step)
     numbers([one for one in (start, end, step) if not isinstance(one, float)], "a limit")
     require(all(math.isfinite(one) for one in (start, end, step)), "limits that are not finite")
     values = torch.arange(start, end, step, dtype=out.dtype if out.dtype != torch.bfloat16 else torch.float32)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axis_of, numbers, require
+from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axis_of, numbers, onnx_type, require
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
@@ -17,22 +17,28 @@ def _best(b: Builder, x: Tensor, count: Extent, axis: int, largest: bool) -> lis
     """Return the best elements of an axis in order, and their places, the first of equals first; NaN is the largest."""
     kind = torch.uint8 if x.dtype == torch.bool else torch.float32 if x.dtype in HALVES else x.dtype
     given = b.cast(x, kind)
+    key = _rank_of_floats(b, given) if x.is_float else given
     extents = list(x.extents)
     extents[axis] = count
-    if not x.is_float:
-        values, places = b.many(
-            "TopK", [given, b.extent(count)], [kind, torch.int64], axis=axis, largest=int(largest), sorted=1
-        )
-    else:  # the order of NaN is not ONNX's: infinity stands for it, behind what is infinite
-        key = b.where(b.op("IsNaN", given, dtype=torch.bool), b.constant(float("inf"), kind), given)
-        _, places = b.many(
-            "TopK", [key, b.extent(count)], [kind, torch.int64], axis=axis, largest=int(largest), sorted=1
-        )
+    values, places = b.many(
+        "TopK", [key, b.extent(count)], [key.dtype, torch.int64], axis=axis, largest=int(largest), sorted=1
+    )
+    if x.is_float:
         values = b.op("GatherElements", given, places, axis=axis)
     return [
         b.cast(Tensor(values.value, kind, tuple(extents)), x.dtype),
         Tensor(places.value, torch.int64, tuple(extents)),
     ]
+
+
+def _rank_of_floats(b: Builder, x: Tensor) -> Tensor:
+    """Return integers in the order of floats, both zeros the same, NaN the largest: ONNX leaves its order open."""
+    kind = torch.int64 if x.dtype == torch.float64 else torch.int32
+    most = b.constant(torch.iinfo(kind).max, kind)
+    bits = b.op("BitCast", x, dtype=kind, to=onnx_type(kind).value)
+    size = b.op("BitwiseAnd", bits, most)
+    signed = b.where(b.compare("Less", bits, b.constant(0, kind)), b.op("Neg", size), size)
+    return b.where(b.op("IsNaN", x, dtype=torch.bool), most, signed)
 
 
 def best(

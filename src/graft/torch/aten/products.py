@@ -27,7 +27,8 @@ def product(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def product_plus(b: Builder, out: Any, bias: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     require(x.dtype in (*FLOATS, torch.int32, torch.int64), "products of matrices of small integers")
-    if x.is_float and x.rank == 2 and bias.rank <= 2 and beta == 1:
+    is_exact = alpha == 1 or x.dtype != torch.float64  # an attribute is a float32
+    if x.is_float and x.rank == 2 and bias.rank <= 2 and beta == 1 and is_exact:
         return b.op("Gemm", x, y, bias, alpha=float(alpha))
     found = b.op("MatMul", x, y)
     if alpha != 1:

@@ -195,11 +195,12 @@ def batch_norm_inference(
 ) -> list[Tensor]:  # fmt: skip
     channels = [x.extents[1]]
     require(x.dtype == mean.dtype, "statistics of another type than the elements")
+    if x.dtype == torch.float64:  # an attribute is a float32
+        variance, epsilon = b.op("Add", variance, b.constant(epsilon, x.dtype)), 0
     scale = weight or b.expanded(b.constant(1, x.dtype), channels)
     shift = bias or b.expanded(b.constant(0, x.dtype), channels)
     found = b.op("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon))
-    nothing = b.op("Identity", b.array(np.empty(0), torch.float32))
-    return [found, nothing, nothing]
+    return [found, *(b.op("Identity", b.array(np.empty(0), one.dtype)) for one in out[1:])]
 
 
 def distances(b: Builder, out: Any, x: Tensor, y: Tensor, p: float, *_: Any) -> Tensor:

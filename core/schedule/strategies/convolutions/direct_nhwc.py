@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
@@ -29,6 +27,7 @@ from graft.core.schedule.products.image_elements import ImageElements, elements_
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles, with_dot
 from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
+from graft.core.schedule.strategies.convolutions.direct_panels import Panels
 from graft.core.schedule.strategies.strategy import (
     CONVOLUTIONS,
     OTHER_FORM,
@@ -137,60 +136,6 @@ class DirectSums:
     def loops(self, target: Target, layout: Layout) -> ir.Statement:
         """Return the loops over all tiles; a copy of the image is flat in the layout."""
         return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, target).body(layout)
-
-
-@dataclass(frozen=True, slots=True)
-class Panels:
-    """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
-
-    To a depthwise convolution all channels are one group of one input channel; packed weights count as one, too.
-    Behind them, from element ``tail`` on, are the sums of the weights of each output channel, where they are wanted.
-    """
-
-    buffer: ir.Buffer
-    groups: int
-    outputs: int
-    inputs: int
-    window: int
-    width: int
-
-    @classmethod
-    def of(cls, elements: ImageElements, window: Window, tile: RegisterTile) -> Panels:
-        """Return the panels for a window's weights in a tile."""
-        groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
-        size, count, inputs = prod(window.windows.kernel), -(-outputs // tile.columns), elements.contents.shape[1]
-        terms = size * inputs + (elements.sums is not None)
-        extent = b.index(groups * count * terms * tile.columns)
-        dtype = str(elements.contents.dtype)
-        buffer = ir.Buffer(f"{elements.weights.name}_panels", dtype, (extent,), None, "host", 64)
-        return cls(buffer, groups, outputs, inputs, size, tile.columns)
-
-    @property
-    def size(self) -> int:
-        """The elements of a panel."""
-        return self.window * self.inputs * self.width
-
-    @property
-    def count(self) -> int:
-        """The panels of a group."""
-        return -(-self.outputs // self.width)
-
-    @property
-    def tail(self) -> int:
-        """The elements of all panels."""
-        return self.groups * self.count * self.size
-
-    def packed(self, elements: ImageElements) -> np.ndarray:
-        """Return the contents."""
-        flat = self._in_panels(elements.contents, self.inputs, self.window)
-        return flat if elements.sums is None else np.concatenate([flat, self._in_panels(elements.sums, 1, 1)])
-
-    def _in_panels(self, contents: np.ndarray, inputs: int, window: int) -> np.ndarray:
-        """Return what is ``[output channel, input channel, window ...]`` in the order of panels."""
-        flat = contents.reshape(self.groups, self.outputs, inputs, window)
-        padded = np.pad(flat, ((0, 0), (0, self.count * self.width - self.outputs), (0, 0), (0, 0)))
-        blocks = padded.reshape(self.groups, self.count, self.width, inputs, window)
-        return np.ascontiguousarray(blocks.transpose(0, 1, 4, 3, 2)).reshape(-1)
 
 
 class _Loops:

@@ -1,4 +1,4 @@
-"""Derivatives of convolutions, pools and resizing: beside differences, and at ties."""
+"""Derivatives of convolutions and resizing, beside differences."""
 
 from __future__ import annotations
 
@@ -49,26 +49,6 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
 )
 def test_transposed_convolutions(attributes: str, shapes: list[tuple[int, ...]]) -> None:
     assert of_text(f"y = ConvTranspose <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1], count_include_pad = 1>",
-        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1]>",
-        "AveragePool <kernel_shape = [2], dilations = [3]>", "MaxPool <kernel_shape = [3], pads = [1, 1]>",
-        "MaxPool <kernel_shape = [2], storage_order = 1>", "LpPool <kernel_shape = [2], p = 3, pads = [1, 0]>",
-        "GlobalLpPool <p = 3>", "GlobalLpPool <p = 1>", "GlobalMaxPool", "GlobalAveragePool",
-    ],
-)  # fmt: skip
-def test_pools(node: str) -> None:
-    assert of_text(f"y = {node} (x)", {"x": (2, 3, 8)}) <= 1
-
-
-def test_the_first_of_equal_elements_has_the_gradient_of_its_window() -> None:
-    nodes = """s = Constant <value_ints = [1, 1, -1]> () i = Reshape (x, s)
-        m = MaxPool <kernel_shape = [2], strides = [2]> (i) g = GlobalMaxPool (i) y = Add (m, g)"""
-    assert gradient(nodes, x=[0, 0, 0, 0])["x"] == [3, 0, 1, 0]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

@@ -18,6 +18,8 @@ FINITE = "graft.finite-weights"
 """The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
 MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
+FEWEST_COLUMNS = 32
+"""Columns of a product under which most of its vectors would be empty."""
 LONG_ROW = 16
 """Elements of a row of windows from which on sums along it are faster than products of matrices for each place."""
 
@@ -140,7 +142,8 @@ def spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, grou
 def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
-    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets.
+    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
+    where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`.
     Where there are many places all are one convolution, of batches as channels and channels as batch, and where each
     channel has its own window, rows are long and the batch is known, a depthwise one.
     """
@@ -158,14 +161,18 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
     image = f.transposed(image, 1, 0, *spatial)
     reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
-    products = []
+    parts: list[str] = []
     for place in np.ndindex(*w.kernel):
         starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
         ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
         met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
-        product = f("MatMul", left, f.swapped(f.reshaped(met, group, columns, -1)))
-        products.append(f.unsqueezed(product, -1))
-    return f.reshaped_like(f.concatenated(*products, axis=-1), weights)
+        parts.append(f.reshaped(met, group, columns, -1))
+    several = -(-FEWEST_COLUMNS // columns)
+    stacks = [parts[place : place + several] for place in range(0, len(parts), several)]
+    joined = [f.concatenated(*one, axis=1) if len(one) > 1 else one[0] for one in stacks]
+    products = f.concatenated(*(f("MatMul", left, f.swapped(one)) for one in joined), axis=-1)
+    of_places = f.reshaped(products, group, rows // group, len(parts), columns)
+    return f.reshaped_like(f.transposed(of_places, 0, 1, 3, 2), weights)
 
 
 def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:

@@ -18,6 +18,7 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("pads = [5, 5, 5, 5], strides = [2, 3]", [(2, 3, 12, 11), (2, 3, 9, 9), (2,)]),
         ('auto_pad = "SAME_LOWER", strides = [2, 1, 2]', [(1, 2, 5, 4, 3), (3, 2, 2, 2, 2), (3,)]),
         ("strides = [3, 2]", [(2, 2, 8, 7), (3, 2, 2, 2), (3,)]),
+        ("pads = [1, 1]", [(1, 16, 5), (2, 16, 3), (2,)]),
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
     ],
 )
@@ -33,7 +34,15 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
         for width in ("16", "15")
     )
     assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
-    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 9)
+    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 1)
+
+
+@pytest.mark.parametrize(("channels", "products"), [(1, 1), (3, 5), (20, 25), (32, 49)])
+def test_places_of_few_channels_have_a_product_in_common(channels: int, products: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[2,{channels},8,8] x, float[4,{channels},7,7] w)
+        => (float loss) {{ y = Conv <pads = [3, 3, 3, 3]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
+    nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
+    assert [node.op_type for node in nodes].count("MatMul") == products
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
 FEWEST_COLUMNS = 32
 """Columns of a product under which most of its vectors would be empty."""
+LONG_SUM = 128
+"""Elements of a result's image from which on the sums for the weights are taken image by image."""
 LONG_ROW = 16
 """Elements of a row of windows from which on sums along it are faster than products of matrices for each place."""
 
@@ -143,7 +145,8 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
     Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
-    where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`.
+    where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
+    are taken image by image, which threads share and caches hold, and then added.
     Where there are many places all are one convolution, of batches as channels and channels as batch, and where each
     channel has its own window, rows are long and the batch is known, a depthwise one.
     """
@@ -156,22 +159,28 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
         return _of_many_weights(f, image, windows, weights, w, group)
     rows, columns = f.extents(weights)[:2]
     spatial = range(2, 2 + rank)
-    left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, rows // group, -1)
+    sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
+    by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
+    before = [0, group] if by_image else [group]
     if any((*w.begins, *w.ends)):
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
-    image = f.transposed(image, 1, 0, *spatial)
     reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+    if not by_image:
+        windows, image = (f.transposed(one, 1, 0, *spatial) for one in (windows, image))
+    left = f.reshaped(windows, *before, rows // group, -1)
     parts: list[str] = []
     for place in np.ndindex(*w.kernel):
         starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
         ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
         met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
-        parts.append(f.reshaped(met, group, columns, -1))
+        parts.append(f.reshaped(met, *before, columns, -1))
     several = -(-FEWEST_COLUMNS // columns)
     stacks = [parts[place : place + several] for place in range(0, len(parts), several)]
-    joined = [f.concatenated(*one, axis=1) if len(one) > 1 else one[0] for one in stacks]
-    products = f.concatenated(*(f("MatMul", left, f.swapped(one)) for one in joined), axis=-1)
-    of_places = f.reshaped(products, group, rows // group, len(parts), columns)
+    joined = [f.concatenated(*one, axis=len(before)) if len(one) > 1 else one[0] for one in stacks]
+    products = [f("MatMul", left, f.swapped(one)) for one in joined]
+    if by_image:
+        products = [f("ReduceSum", one, f.ints(0), keepdims=0) for one in products]
+    of_places = f.reshaped(f.concatenated(*products, axis=-1), group, rows // group, len(parts), columns)
     return f.reshaped_like(f.transposed(of_places, 0, 1, 3, 2), weights)
 
 

@@ -19,6 +19,7 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ('auto_pad = "SAME_LOWER", strides = [2, 1, 2]', [(1, 2, 5, 4, 3), (3, 2, 2, 2, 2), (3,)]),
         ("strides = [3, 2]", [(2, 2, 8, 7), (3, 2, 2, 2), (3,)]),
         ("pads = [1, 1]", [(1, 16, 5), (2, 16, 3), (2,)]),
+        ("group = 2, strides = [2], pads = [1, 0]", [(2, 2, 258), (4, 1, 3), (4,)]),
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
     ],
 )
@@ -35,6 +36,14 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
     )
     assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
     assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 1)
+
+
+@pytest.mark.parametrize(("length", "sums"), [(126, 0), (127, 1)])
+def test_sums_over_large_images_are_taken_image_by_image(length: int, sums: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[n,32,{length}] x, float[4,32,1] w) => (float loss)
+        {{ y = Conv <pads = [1, 0]> (x, w) z = Mul (y, y) loss = ReduceMean <keepdims = 0> (z) }}"""
+    nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
+    assert [node.op_type for node in nodes].count("ReduceSum") == sums
 
 
 @pytest.mark.parametrize(("channels", "products"), [(1, 1), (3, 5), (20, 25), (32, 49)])

@@ -10,7 +10,7 @@ import math
 from functools import reduce
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto
 
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
@@ -88,9 +88,11 @@ def _is_chosen(f: Adjoint, indices: str, w: Geometry) -> str:
     places = np.where(_are_elements(w), sum(one * step for one, step in zip(offsets, steps, strict=True)), -1)
     images = f("Mul", f.counted(f("Mul", f.extent(x, 0), f.extent(x, 1))), f.ints(math.prod(inner)))
     images = f("Reshape", images, f.concatenated(f("Shape", x, end=2), f.ints(*[1] * 2 * rank), axis=0))
-    within = f("Sub", f("Sub", _beside(f, indices), images), f.constant(sum(begins)))
-    dtype = np.int32 if math.prod(inner) < 2**31 else np.int64
-    return f("Equal", f.cast(within, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))), f.constant(places, dtype))
+    extents = [one for one in f.shape(x) if isinstance(one, int)]
+    is_small = len(extents) == rank + 2 and math.prod(extents) < 2**31
+    dtype, kind = (np.int32, TensorProto.INT32) if is_small else (np.int64, TensorProto.INT64)
+    within = f("Sub", f.cast(_beside(f, indices), kind), f.cast(images, kind))
+    return f("Equal", f("Sub", within, f.constant(sum(begins), dtype)), f.constant(places, dtype))
 
 
 def unpooled(f: Adjoint) -> list[str]:

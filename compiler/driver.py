@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -39,6 +39,7 @@ from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.graph.save import save_with_data
 from graft.core.importer.load import imported
 from graft.core.importer.source import Source
+from graft.core.lazy import Lazy, LazyMapping
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import CompileOptions
 from graft.core.operators.all import OPERATORS
@@ -318,15 +319,18 @@ class Compiler:
         caches: Sequence[Cache],
         quantized: Mapping[str, Quantization],
     ) -> ProgramDescription:
-        """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
-        target = self._options.target
+        """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights.
+
+        Reasons of the plan take long to find in large models, so it is written when somebody asks for it.
+        """
+        target, plan = self._options.target, partitioned.plan
         if self._keep_weights:
             weights, constants = kept_weights(partitioned.model, weights, description.constants)
             description = replace(description, constants=constants)
-        metadata = {
+        metadata: dict[str, Any] = {
             "graft": version(),
-            "plan": partitioned.plan.to_json(),
-            "summary": partitioned.plan.summary(),
+            "plan": Lazy(plan.to_json),
+            "summary": Lazy(plan.summary),
             "threads": self._options.threads,
             "precision": target.precision,
             "weights": dict(weights),
@@ -342,7 +346,7 @@ class Compiler:
         files = {"model.onnx": model_without_weights(partitioned.model)}
         needed = {"arch": target.arch, "features": sorted(target.features & COMPILED_FOR)}
         targets = () if target.arch == GENERIC.arch else (needed,)
-        return replace(description, targets=targets, metadata=metadata, files=files)
+        return replace(description, targets=targets, metadata=LazyMapping(metadata), files=files)
 
     def _write(self, name: str, model: ir.Model) -> None:
         """Save an intermediate model if the user asked for them."""

@@ -1,9 +1,9 @@
-"""A value that is made when it is first read."""
+"""Values that are made when they are first read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -42,3 +42,28 @@ class Lazy(Generic[T]):
 
     def __reduce__(self) -> tuple[Callable[[T], Lazy[T]], tuple[T]]:
         return Lazy.of, (self.value,)
+
+
+class LazyMapping(Mapping[str, Any]):
+    """Values by name, of which those that are `Lazy` are made when they are first read; pickled as a dict."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Mapping[str, Any]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._rows[name]
+        return found.value if isinstance(found, Lazy) else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graft.training.artifacts import from_artifacts
     from graft.training.gradients import grad, jvp, notes_of
     from graft.training.losses import LOSSES, loss
     from graft.training.numerics import NotFinite, check_numerics
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from graft.training.trainer import Trainer
 
 __all__ = [
-    "LOSSES", "SGD", "Adam", "AdamW", "NotFinite", "Optimizer", "Trainer", "check_numerics", "cosine", "grad", "jvp",
-    "linear", "loss", "notes_of", "stepwise",
+    "LOSSES", "SGD", "Adam", "AdamW", "NotFinite", "Optimizer", "Trainer", "check_numerics", "cosine", "from_artifacts",
+    "grad", "jvp", "linear", "loss", "notes_of", "stepwise",
 ]  # fmt: skip
 
 _HOMES = {
     "LOSSES": "losses", "SGD": "optimizers", "Adam": "optimizers", "AdamW": "optimizers", "Optimizer": "optimizers",
     "NotFinite": "numerics", "Trainer": "trainer", "check_numerics": "numerics", "cosine": "schedules",
-    "grad": "gradients", "jvp": "gradients", "linear": "schedules", "loss": "losses",
+    "from_artifacts": "artifacts", "grad": "gradients", "jvp": "gradients", "linear": "schedules", "loss": "losses",
     "notes_of": "gradients", "stepwise": "schedules",
 }  # fmt: skip
 

@@ -1,15 +1,16 @@
-"""The gradient of an operator beside the operator, and beside PyTorch's own, in turns in one run.
+"""The gradient of an operator beside the operator, in turns, and then PyTorch's beside PyTorch's, in one run.
 
     python -m benchmarks.training.backward [OPERATOR ...] [--threads 1,2] [--seconds 2]
 
 ``backward`` computes the gradients of all inputs of numbers from that of the result, with as much of the operator as it
-needs again; PyTorch's is the backward pass of a graph that is kept. Ratios are by the forward pass.
+needs again, in memory that is there; PyTorch's is the backward pass of a graph that is kept. Ratios are by the forward
+pass. PyTorch has turns of its own, for its threads spin for a while after each, on the cores that others wait for.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.nn import functional
 
 import graft
 from graft.measure.latency import Run, measure
+from graft.runtime.program import Program
 
 Case = tuple[Sequence[Sequence[int]], str, Callable[..., Any]]
 IMAGE = (8, 64, 56, 56)
@@ -47,6 +49,12 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+def in_place(program: Program, feeds: Mapping[str, np.ndarray]) -> Run:
+    """Return a run that writes its results where those of the run before it are, as a trainer's step does."""
+    results = dict(program.run(feeds))
+    return lambda: program.run(feeds, into=results)
+
+
 def row(name: str, threads: int, seconds: float) -> str:
     """Return what an operator and its gradient take."""
     torch.set_num_threads(threads)
@@ -66,13 +74,12 @@ def row(name: str, threads: int, seconds: float) -> str:
     del model.graph.output[0], model.graph.node[1:], model.graph.input[-1]
     forward = graft.compile(model, threads=threads)
     whole = {**feeds, "g": upstream.numpy()}
-    runs: dict[str, Run] = {
-        "forward": lambda: forward.run(feeds),
-        "backward": lambda: gradients.run(whole),
+    ours: dict[str, Run] = {"forward": in_place(forward, feeds), "backward": in_place(gradients, whole)}
+    peers: dict[str, Run] = {
         "PyTorch forward": lambda: function(*tensors),
         "PyTorch backward": lambda: torch.autograd.grad(result, tensors, upstream, retain_graph=True),
     }
-    own, back, theirs, their_back = (one.median_ms for one in measure(runs, seconds))
+    own, back, theirs, their_back = (one.median_ms for runs in (ours, peers) for one in measure(runs, seconds))
     return (
         f"| {name} | {threads} | {own:.3f} | {back:.3f} | {back / own:.2f} | {theirs:.3f} | {their_back:.3f} | "
         f"{their_back / theirs:.2f} | {back / their_back:.2f} |"

@@ -4,6 +4,7 @@ import html
 import re
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_a_program_shows_the_whole_report_with_its_graph():
 
 def test_a_program_without_a_plan_is_shown_as_text():
     program = compiled()
-    program.description.metadata.pop("plan")
+    program.description = replace(program.description, metadata={})
     assert program._repr_html_() is None
 
 

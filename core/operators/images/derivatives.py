@@ -1,8 +1,7 @@
-"""Derivatives of convolutions, pools and resizing, for images of any rank.
+"""Derivatives of convolutions and resizing, for images of any rank.
 
 The gradient of the image is a transposed convolution, that of the weights products of matrices or a convolution of the
-image with the gradient, strides and dilations exchanged (all of which have derivatives themselves). What overlapping
-windows choose is added up in the order of the windows.
+image with the gradient, strides and dilations exchanged (all of which have derivatives themselves).
 """
 
 from __future__ import annotations
@@ -14,12 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.operators.definition.adjoint import Adjoint
-from graft.core.operators.definition.function_body import Body
 
 FINITE = "graft.finite-weights"
 """The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
 MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
+FEWEST_COLUMNS = 32
+"""Columns of a product under which most of its vectors would be empty."""
+LONG_SUM = 128
+"""Elements of a result's image from which on the sums for the weights are taken image by image."""
 LONG_ROW = 16
 """Elements of a row of windows from which on sums along it are faster than products of matrices for each place."""
 
@@ -38,8 +40,13 @@ class Geometry:
         """Return how many elements of the image a window spans."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
+    @property
+    def are_apart(self) -> bool:
+        """Whether no two windows reach over one element."""
+        return all(self.reach(axis) <= stride for axis, stride in enumerate(self.strides))
 
-def _geometry(f: Adjoint, kernel: Sequence[int], image: str, windows: str) -> Geometry:
+
+def geometry_of(f: Adjoint, kernel: Sequence[int], image: str, windows: str) -> Geometry:
     """Return the windows of a node over an image, with pads that follow from extents where it says so."""
     rank = len(kernel)
     strides = tuple(f.attribute("strides") or [1] * rank)
@@ -62,7 +69,7 @@ def _geometry(f: Adjoint, kernel: Sequence[int], image: str, windows: str) -> Ge
 
 
 def _conv_geometry(f: Adjoint, image: str, windows: str) -> Geometry:
-    return _geometry(f, f.attribute("kernel_shape") or f.extents(f.input(1))[2:], image, windows)
+    return geometry_of(f, f.attribute("kernel_shape") or f.extents(f.input(1))[2:], image, windows)
 
 
 def _bias(f: Adjoint) -> str:
@@ -76,7 +83,7 @@ def convolved(f: Adjoint) -> list[str]:
     w = _conv_geometry(f, x, f.result())
     found = ["", "", ""]
     if f.wanted(0):
-        found[0] = _spread(f, f.gradient, weights, x, w, group)
+        found[0] = spread(f, f.gradient, weights, x, w, group)
     if f.wanted(1):
         found[1] = _of_weights(f, x, f.gradient, weights, w, group)
     if f.wanted(2):
@@ -111,7 +118,7 @@ def _without_surplus(f: Adjoint, w: Geometry) -> tuple[Geometry, str]:
     return replace(w, begins=begins, ends=ends), image
 
 
-def _spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, group: int = 1) -> str:
+def spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, group: int = 1) -> str:
     """Return what windows give back to an image: a transposed convolution in its extents."""
     given = {"strides": list(w.strides), "dilations": list(w.dilations), "group": group}
     inner, outer = f.shape(image)[2:], f.shape(windows)[2:]
@@ -137,7 +144,9 @@ def _spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, gro
 def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
-    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets.
+    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
+    where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
+    are taken image by image, which threads share and caches hold, and then added.
     Where there are many places all are one convolution, of batches as channels and channels as batch, and where each
     channel has its own window, rows are long and the batch is known, a depthwise one.
     """
@@ -150,19 +159,29 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
         return _of_many_weights(f, image, windows, weights, w, group)
     rows, columns = f.extents(weights)[:2]
     spatial = range(2, 2 + rank)
-    left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, rows // group, -1)
+    sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
+    by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
+    before = [0, group] if by_image else [group]
     if any((*w.begins, *w.ends)):
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
-    image = f.transposed(image, 1, 0, *spatial)
     reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
-    products = []
+    if not by_image:
+        windows, image = (f.transposed(one, 1, 0, *spatial) for one in (windows, image))
+    left = f.reshaped(windows, *before, rows // group, -1)
+    parts: list[str] = []
     for place in np.ndindex(*w.kernel):
         starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
         ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
         met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
-        product = f("MatMul", left, f.swapped(f.reshaped(met, group, columns, -1)))
-        products.append(f.unsqueezed(product, -1))
-    return f.reshaped_like(f.concatenated(*products, axis=-1), weights)
+        parts.append(f.reshaped(met, *before, columns, -1))
+    several = -(-FEWEST_COLUMNS // columns)
+    stacks = [parts[place : place + several] for place in range(0, len(parts), several)]
+    joined = [f.concatenated(*one, axis=len(before)) if len(one) > 1 else one[0] for one in stacks]
+    products = [f("MatMul", left, f.swapped(one)) for one in joined]
+    if by_image:
+        products = [f("ReduceSum", one, f.ints(0), keepdims=0) for one in products]
+    of_places = f.reshaped(f.concatenated(*products, axis=-1), group, rows // group, len(parts), columns)
+    return f.reshaped_like(f.transposed(of_places, 0, 1, 3, 2), weights)
 
 
 def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:
@@ -170,7 +189,7 @@ def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geome
     channels = f.extents(weights)[0]
     rows = f("Reshape", image, f.concatenated(f.ints(1, -1), f("Shape", image, start=2), axis=0))
     strides, dilations, pads = list(w.dilations), list(w.strides), [*w.begins, *w.ends]
-    kernels, group = _single_channel(f, windows), batch * channels
+    kernels, group = single_channel(f, windows), batch * channels
     found = f.convolved(rows, kernels, strides=strides, dilations=dilations, pads=pads, group=group)
     found = _cropped(f, found, f.ints(*w.kernel), len(w.kernel))
     each = f.reshaped(found, batch, channels, 1, *w.kernel)
@@ -198,92 +217,12 @@ def _cropped(f: Adjoint, value: str, extents: str, rank: int) -> str:
     return f("Slice", value, f.ints(*[0] * rank), extents, f.ints(*range(2, 2 + rank)))
 
 
-# ---- Pools --------------------------------------------------------------------------------------------------------
-
-
-def maximum(f: Adjoint) -> list[str]:
-    """Each window's gradient goes to the first of its largest elements."""
-    x = f.input(0)
-    indices = f.result(1)
-    if f.attribute("storage_order", 0):
-        given = f.attributes("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
-        indices = f.several(2, "MaxPool", x, **given)[1]
-    flat, places, zeros = (f.reshaped(one, -1) for one in (f.gradient, indices, f.filled(0.0, x)))
-    return [f.reshaped_like(f("ScatterElements", zeros, places, flat, axis=0, reduction="add"), x)]
-
-
-def unpooled(f: Adjoint) -> list[str]:
-    """Elements have the gradients of the places that they went to."""
-    f.require(not f.input(2), "of its output_shape no derivative is known")
-    taken = f("GatherElements", f.reshaped(f.gradient, -1), f.reshaped(f.input(1), -1), axis=0)
-    return [f.reshaped_like(taken, f.input(0))]
-
-
-def average(f: Adjoint) -> list[str]:
-    """Each element of a window has its part of the gradient."""
-    x = f.input(0)
-    w = _geometry(f, f.attribute("kernel_shape"), x, f.result())
-    gradient = f("Div", f.gradient, _counts(f, x, w))
-    image, windows = (_single_channel(f, one) for one in (x, gradient))
-    ones = f("Cast", f.constant(np.ones((1, 1, *w.kernel))), to=f.dtype(x))
-    return [f.reshaped_like(_spread(f, windows, ones, image, w), x)]
-
-
-def _single_channel(f: Adjoint, value: str) -> str:
+def single_channel(f: Adjoint, value: str) -> str:
     """``[n, c, ...]`` as ``[n c, 1, ...]``."""
     return f("Reshape", value, f.concatenated(f.ints(-1, 1), f("Shape", value, start=2), axis=0))
 
 
-def _counts(f: Adjoint, x: str, w: Geometry) -> str:
-    """Return how many elements each window is the mean of."""
-    size, includes_pads = math.prod(w.kernel), f.attribute("count_include_pad", 0)
-    is_whole = includes_pads or not any((*w.begins, *w.ends))
-    if is_whole and not f.attribute("ceil_mode", 0):
-        return f.like(float(size), x)
-    inner, outer = f.extents(x)[2:], f.extents(f.result())[2:]
-    ones = np.ones((1, 1, *inner))
-    sides = [(0, 0), (0, 0), *zip(w.begins, w.ends, strict=True)]
-    ones = np.pad(ones, sides, constant_values=float(bool(includes_pads)))
-    for axis, count in enumerate(outer):
-        past = (count - 1) * w.strides[axis] + w.reach(axis) - ones.shape[2 + axis]
-        ones = np.pad(ones, [(0, max(past, 0)) if place == 2 + axis else (0, 0) for place in range(ones.ndim)])
-    kernel = f.constant(np.ones((1, 1, *w.kernel)))
-    counts = f.convolved(f.constant(ones), kernel, strides=list(w.strides), dilations=list(w.dilations))
-    return f("Cast", counts, to=f.dtype(x))
-
-
-def mean_over_image(f: Body) -> None:
-    """GlobalAveragePool."""
-    x = f.input(0)
-    f.give(0, f("ReduceMean", x, f.ints(*range(2, f.rank(x))), keepdims=1))
-
-
-def largest_of_image(f: Body) -> None:
-    """GlobalMaxPool: the first of the largest elements."""
-    x = f.input(0)
-    flat = f.reshaped(x, 0, 0, -1)
-    taken = f("GatherElements", flat, f("ArgMax", flat, axis=2), axis=2)
-    f.give(0, f("Unsqueeze", taken, f.ints(*range(3, f.rank(x)))) if f.rank(x) > 3 else taken)
-
-
-def norm_over_image(f: Body) -> None:
-    """GlobalLpPool."""
-    x, p = f.input(0), f.attribute("p", 2)
-    axes = f.ints(*range(2, f.rank(x)))
-    if p <= 2:
-        return f.give(0, f("ReduceL1" if p == 1 else "ReduceL2", x, axes, keepdims=1))
-    total = f("ReduceSum", f("Pow", f("Abs", x), f.like(float(p), x)), axes, keepdims=1)
-    return f.give(0, f("Pow", total, f.like(1.0 / p, x)))
-
-
-def norm_of_windows(f: Body) -> None:
-    """LpPool: a root of means of powers."""
-    x, p, kernel = f.input(0), f.attribute("p", 2), f.attribute("kernel_shape")
-    f.require(not f.attribute("ceil_mode", 0), "of its ceil_mode no derivative is known")
-    given = f.attributes("auto_pad", "dilations", "pads", "strides")
-    powers = f("Pow", f("Abs", x), f.like(float(p), x))
-    means = f("AveragePool", powers, kernel_shape=kernel, count_include_pad=1, **given)
-    f.give(0, f("Pow", f.scaled(means, float(math.prod(kernel))), f.like(1.0 / p, x)))
+# ---- Columns and resizing -----------------------------------------------------------------------------------------
 
 
 def columns(f: Adjoint) -> list[str]:
@@ -293,11 +232,9 @@ def columns(f: Adjoint) -> list[str]:
     assert block is not None
     size = math.prod(block)
     picks = f("Cast", f.constant(np.eye(size).reshape(size, 1, *block)), to=f.dtype(x))
-    found = f.convolved(_single_channel(f, f.gradient), picks, **f.attributes("dilations", "pads", "strides"))
+    found = f.convolved(single_channel(f, f.gradient), picks, **f.attributes("dilations", "pads", "strides"))
     return [f.reshaped_like(found, x)]
 
-
-# ---- Resizing -----------------------------------------------------------------------------------------------------
 
 _SAMPLING = (
     "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "mode", "nearest_mode",

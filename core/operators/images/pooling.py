@@ -13,7 +13,7 @@ from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import elements, per_input, traffic
 from graft.core.operators.definition.table import Cost, LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
-from graft.core.operators.images import derivatives as derivative
+from graft.core.operators.images import pool_derivatives as derivative
 from graft.core.operators.images import shapes
 from graft.core.operators.images.checks import WINDOWS
 from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of

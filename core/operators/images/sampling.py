@@ -16,7 +16,7 @@ from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import moved, per_output
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
-from graft.core.operators.images import checks, shapes
+from graft.core.operators.images import checks, pool_derivatives, shapes
 from graft.core.operators.images import derivatives as derivative
 from graft.core.operators.images.plain_sampling import deformed_convolution, grid_sample
 from graft.core.operators.images.resize_positions import cubic_weights
@@ -418,5 +418,5 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
 
 define(
     "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
-    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")), vjp=derivative.unpooled,
+    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")), vjp=pool_derivatives.unpooled,
 )  # fmt: skip

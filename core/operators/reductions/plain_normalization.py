@@ -75,7 +75,8 @@ def root_mean_square(f: Body) -> None:
 def of_rows(function: Function, *, centres: bool) -> Vjp:
     """Return the derivative of a function of rows with a scale, in as few passes over them as its two means allow.
 
-    Where a statistic has a gradient, too, the function is differentiated.
+    Mean and inverse deviation are those that the node has computed, where these are of the type that they are needed
+    in. Where a statistic has a gradient, too, the function is differentiated.
     """
 
     def vjp(f: Adjoint) -> Sequence[str]:
@@ -83,8 +84,11 @@ def of_rows(function: Function, *, centres: bool) -> Vjp:
             return f.through(function)
         x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
         axes = range(f.attribute("axis", -1) % rank, rank)
-        centred = _centred(f, x, axes)[1] if centres else x
-        inverse = f("Reciprocal", _spread(f, centred, axes)[1])
+        if centres and f.dtype(x) == f.attribute("stash_type", TensorProto.FLOAT):
+            centred, inverse = f("Sub", x, f.result(1)), f.result(2)
+        else:
+            centred = _centred(f, x, axes)[1] if centres else x
+            inverse = f("Reciprocal", _spread(f, centred, axes)[1])
         normal, upstream, found = f("Mul", centred, inverse), _wide(f, f.gradient), ["", "", ""]
         if f.wanted(0):
             inner = f("Mul", upstream, _wide(f, f.input(1)))

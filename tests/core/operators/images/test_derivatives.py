@@ -1,4 +1,4 @@
-"""Derivatives of convolutions, pools and resizing: beside differences, and at ties."""
+"""Derivatives of convolutions and resizing, beside differences."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("pads = [5, 5, 5, 5], strides = [2, 3]", [(2, 3, 12, 11), (2, 3, 9, 9), (2,)]),
         ('auto_pad = "SAME_LOWER", strides = [2, 1, 2]', [(1, 2, 5, 4, 3), (3, 2, 2, 2, 2), (3,)]),
         ("strides = [3, 2]", [(2, 2, 8, 7), (3, 2, 2, 2), (3,)]),
+        ("pads = [1, 1]", [(1, 16, 5), (2, 16, 3), (2,)]),
+        ("group = 2, strides = [2], pads = [1, 0]", [(2, 2, 258), (4, 1, 3), (4,)]),
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
     ],
 )
@@ -33,7 +35,23 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
         for width in ("16", "15")
     )
     assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
-    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 9)
+    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 1)
+
+
+@pytest.mark.parametrize(("length", "sums"), [(126, 0), (127, 1)])
+def test_sums_over_large_images_are_taken_image_by_image(length: int, sums: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[n,32,{length}] x, float[4,32,1] w) => (float loss)
+        {{ y = Conv <pads = [1, 0]> (x, w) z = Mul (y, y) loss = ReduceMean <keepdims = 0> (z) }}"""
+    nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
+    assert [node.op_type for node in nodes].count("ReduceSum") == sums
+
+
+@pytest.mark.parametrize(("channels", "products"), [(1, 1), (3, 5), (20, 25), (32, 49)])
+def test_places_of_few_channels_have_a_product_in_common(channels: int, products: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[2,{channels},8,8] x, float[4,{channels},7,7] w)
+        => (float loss) {{ y = Conv <pads = [3, 3, 3, 3]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
+    nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
+    assert [node.op_type for node in nodes].count("MatMul") == products
 
 
 @pytest.mark.parametrize(
@@ -49,26 +67,6 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
 )
 def test_transposed_convolutions(attributes: str, shapes: list[tuple[int, ...]]) -> None:
     assert of_text(f"y = ConvTranspose <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1], count_include_pad = 1>",
-        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1]>",
-        "AveragePool <kernel_shape = [2], dilations = [3]>", "MaxPool <kernel_shape = [3], pads = [1, 1]>",
-        "MaxPool <kernel_shape = [2], storage_order = 1>", "LpPool <kernel_shape = [2], p = 3, pads = [1, 0]>",
-        "GlobalLpPool <p = 3>", "GlobalLpPool <p = 1>", "GlobalMaxPool", "GlobalAveragePool",
-    ],
-)  # fmt: skip
-def test_pools(node: str) -> None:
-    assert of_text(f"y = {node} (x)", {"x": (2, 3, 8)}) <= 1
-
-
-def test_the_first_of_equal_elements_has_the_gradient_of_its_window() -> None:
-    nodes = """s = Constant <value_ints = [1, 1, -1]> () i = Reshape (x, s)
-        m = MaxPool <kernel_shape = [2], strides = [2]> (i) g = GlobalMaxPool (i) y = Add (m, g)"""
-    assert gradient(nodes, x=[0, 0, 0, 0])["x"] == [3, 0, 1, 0]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

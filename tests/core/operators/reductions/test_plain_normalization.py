@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+import graft
 from graft.core.graph.dimensions import unique
 from graft.core.operators.definition.function_body import OPSET, Body, Function
 from graft.core.operators.reductions import plain_normalization as plain
@@ -49,3 +50,25 @@ def test_it_computes_what_the_operator_does(function: Function, text: str) -> No
     ]
     for expected, got in zip(*found, strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_gradients_of_float32_take_the_statistics_that_the_layer_has(axis: int) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (KIND[4,3,5] x, KIND[4,3,5] g, KIND[LAST] s, KIND[LAST] b)
+        => (KIND loss) { y = LayerNormalization <axis = AXIS> (x, s, b) p = Mul (y, g)
+        loss = ReduceSum <keepdims = 0> (p) }""".replace("AXIS", str(axis))
+    last = (5,) if axis == -1 else (3, 5)
+    rng, text = np.random.default_rng(0), text.replace("LAST", ",".join(map(str, last)))
+    feeds = {name: rng.normal(size=shape) + 100 * (name == "x") for name, shape in
+             {"x": (4, 3, 5), "g": (4, 3, 5), "s": last, "b": last}.items()}  # fmt: skip
+    kinds = {"float": np.float32, "double": np.float64}
+    protos = {kind: onnx.parser.parse_model(text.replace("KIND", kind)) for kind in kinds}
+    models = {kind: graft.grad(proto, wrt=["x", "s", "b"]) for kind, proto in protos.items()}
+    narrow, wide = (
+        graft.compile(models[name]).run({one: array.astype(kind) for one, array in feeds.items()})
+        for name, kind in kinds.items()
+    )
+    for name in ("x_grad", "s_grad", "b_grad"):
+        np.testing.assert_allclose(narrow[name], wide[name], rtol=1e-4, atol=1e-4)
+    reductions = [node.op_type for node in models["float"].graph].count("ReduceSumSquare")
+    assert (reductions, [node.op_type for node in models["double"].graph].count("ReduceSumSquare")) == (0, 1)

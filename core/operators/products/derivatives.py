@@ -25,9 +25,19 @@ def matrices(f: Adjoint) -> list[str]:
         one = f.summed(f("MatMul", gradient, f.swapped(columns)), rows)
         found[0] = f("Squeeze", one, f.ints(0)) if is_row else one
     if f.wanted(1):
+        if f.rank(columns) == 2:
+            rows, gradient = _in_one(f, rows, gradient)
         one = f.summed(f("MatMul", f.swapped(rows), gradient), columns)
         found[1] = f("Squeeze", one, f.ints(1)) if is_column else one
     return found
+
+
+def _in_one(f: Adjoint, *values: str) -> list[str]:
+    """Return stacks of matrices as one each, of the rows of all; themselves where an extent of a row is not known."""
+    extents = [one for value in values if isinstance(one := f.shape(value)[-1], int) and one > 0]
+    if len(extents) < len(values) or f.rank(values[0]) == 2:
+        return [*values]
+    return [f.reshaped(value, -1, one) for value, one in zip(values, extents, strict=True)]
 
 
 def _gemm_left(f: Adjoint) -> str:

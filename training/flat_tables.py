@@ -1,4 +1,7 @@
-"""Tables of a FlatBuffers file, read without a schema: a field is a number, as schemas count them from 0."""
+"""Tables of a FlatBuffers file, read without a schema: a field is a number, as schemas count them from 0.
+
+Every offset is checked, for files may be damaged; the package `flatbuffers` reads beside them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Table:
         return default if place is None else _number(self.data, place, kind)
 
     def text(self, field: int) -> str:
-        """Return a text."""
+        """Return a text; raise DamagedError where it is none."""
         try:
             return self.raw(field).decode()
         except UnicodeDecodeError as error:

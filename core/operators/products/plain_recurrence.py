@@ -161,17 +161,17 @@ def _gates(f: Body, value: str, size: int, count: int) -> list[str]:
     return [f.sliced(value, -1, place * size, (place + 1) * size) for place in range(count)]
 
 
-def _onward(f: Body, state: str, turned: str, bias: str) -> str:
-    """Return what a state adds; the weights are turned already, once for all steps."""
-    product = f("MatMul", state, turned)
+def _onward(f: Body, state: str, transposed: str, bias: str) -> str:
+    """Return what a state adds; the weights are transposed already, once for all steps."""
+    product = f("MatMul", state, transposed)
     return f("Add", product, bias) if bias else product
 
 
 def _rnn(f: Body, recurrent: str, bias: str, peepholes: str, functions: list[Function], size: int) -> Step:
-    turned = f.swapped(recurrent)
+    transposed = f.swapped(recurrent)
 
     def step(states: list[str], part: str) -> list[str]:
-        return [functions[0](_clipped(f, f("Add", part, _onward(f, states[0], turned, bias))))]
+        return [functions[0](_clipped(f, f("Add", part, _onward(f, states[0], transposed, bias))))]
 
     return step
 
@@ -199,7 +199,7 @@ def _gru(f: Body, recurrent: str, bias: str, peepholes: str, functions: list[Fun
 
 def _lstm(f: Body, recurrent: str, bias: str, peepholes: str, functions: list[Function], size: int) -> Step:
     """Input, output and forget gate, and the new part of the cell, in ONNX's order; peepholes of the first three."""
-    seen, turned = _gates(f, peepholes, size, 3) if peepholes else [], f.swapped(recurrent)
+    seen, transposed = _gates(f, peepholes, size, 3) if peepholes else [], f.swapped(recurrent)
 
     def gate(value: str, cell: str, number: int) -> str:
         value = f("Add", value, f("Mul", seen[number], cell)) if seen else value
@@ -207,7 +207,7 @@ def _lstm(f: Body, recurrent: str, bias: str, peepholes: str, functions: list[Fu
 
     def step(states: list[str], part: str) -> list[str]:
         hidden, cell = states
-        i, o, g, c = _gates(f, f("Add", part, _onward(f, hidden, turned, bias)), size, 4)
+        i, o, g, c = _gates(f, f("Add", part, _onward(f, hidden, transposed, bias)), size, 4)
         enter = gate(i, cell, 0)
         keep = f("Sub", f.like(1.0, enter), enter) if f.attribute("input_forget", 0) else gate(g, cell, 2)
         new = f("Add", f("Mul", keep, cell), f("Mul", enter, functions[1](_clipped(f, c))))

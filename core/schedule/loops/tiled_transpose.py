@@ -178,11 +178,11 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
             ramp = ir.Ramp(load_start, 1, lanes)
             vector = vectorize_expression(ir.Load(load.buffer, (place,)), {found.along_load.variable: ramp})
             columns.append(_bind(bindings, vector))
-        kept.append(registers("turned", load.type.dtype, lanes, lanes))
+        kept.append(registers("rows", load.type.dtype, lanes, lanes))
         own: list[tuple[ir.Expression, ...]] = [(b.index(row), ir.Ramp(b.index(0), 1, lanes)) for row in range(lanes)]
-        turned = zip(own, transpose(columns, bindings), strict=True)
+        filled = zip(own, transpose(columns, bindings), strict=True)
         # Bindings of all loads in each other would be deeper than Python's functions may call each other.
-        parts.append(bind(bindings, ir.Block(tuple(ir.Store(kept[-1], at, row) for at, row in turned))))
+        parts.append(bind(bindings, ir.Block(tuple(ir.Store(kept[-1], at, row) for at, row in filled))))
         for row, at in enumerate(own):
             rows[row][id(load)] = ir.Load(kept[-1], at)
     stores: list[ir.Statement] = []

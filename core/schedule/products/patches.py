@@ -87,14 +87,14 @@ class Patches:
         return {self.weights: self.contents(kernel), **renamed}
 
     def reading(self, kernel: Kernel, product: Function) -> Function:
-        """Return the function of the product with the image as it comes as its parameter, turned first if need be."""
-        is_turned = self.image.memory == "scratch"
-        given = self.source if is_turned else self.image
+        """Return the function of the product with the image as it comes as its parameter, perhaps transposed first."""
+        is_transposed = self.image.memory == "scratch"
+        given = self.source if is_transposed else self.image
         pairs = zip((*kernel.inputs, *kernel.outputs), product.parameters, strict=True)
-        body = allocate((self.image,), Block((self._turned(), product.body))) if is_turned else product.body
+        body = allocate((self.image,), Block((self._transposed(), product.body))) if is_transposed else product.body
         return replace(product, parameters=tuple(given if old is self.source else own for old, own in pairs), body=body)
 
-    def _turned(self) -> Statement:
+    def _transposed(self) -> Statement:
         """Return the loops that put the channels of an image last."""
         batch, channels, height, width = b.dims(self.source)
         n, c, h, w = (Variable(name) for name in "nchw")

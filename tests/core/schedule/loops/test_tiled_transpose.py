@@ -54,13 +54,13 @@ def test_a_transposition_that_is_added_where_an_operand_lies_computes_nothing_tw
     np.testing.assert_allclose(program(x, y), x.T + (-y @ x) @ -y, rtol=1e-5)
 
 
-def test_many_transposed_operands_are_turned_one_after_another() -> None:
+def test_many_transposed_operands_come_one_after_another() -> None:
     """Bindings of all of them within each other were deeper than Python's functions may call each other."""
     names = [f"x{number}" for number in range(12)]
-    turned = "\n".join(f"t{name} = Transpose <perm = [1, 0]> ({name})" for name in names)
+    transposed = "\n".join(f"t{name} = Transpose <perm = [1, 0]> ({name})" for name in names)
     sums = "\n".join(f"s{n} = Add ({f's{n - 1}' if n else 'tx0'}, t{name})" for n, name in enumerate(names[1:]))
     inputs = ", ".join(f"float[48,35] {name}" for name in names)
-    program = compiled(f"({inputs}) => (float[35,48] y) {{ {turned} {sums} y = Neg (s10) }}")
+    program = compiled(f"({inputs}) => (float[35,48] y) {{ {transposed} {sums} y = Neg (s10) }}")
     arrays = [numbers((48, 35)) + number for number in range(12)]
     np.testing.assert_array_equal(program(*arrays), -sum(array.T for array in arrays))
 

@@ -160,14 +160,39 @@ def _stacked(
     return stacked
 
 
+@dataclass(frozen=True, slots=True)
+class StepBack:
+    """A step of the gradient: what `_step_back` says; ``factors`` are of those of what is read that are products.
+
+    Such a gradient ``x^T g`` is not summed step by step: both matrices come out in slices, and one product of all rows
+    behind the steps is the sum.
+    """
+
+    graph: onnx.GraphProto
+    summed: Sequence[str]
+    factors: Mapping[str, tuple[str, str]]
+
+
+def _factors(inner: Body, gradient: str) -> tuple[str, str] | None:
+    """Return the matrices that a gradient is the product of, the left one transposed; None where it is no such."""
+    makers = {node.output[0]: node for node in inner.nodes}
+    node = makers.get(gradient)
+    left = None if node is None or node.op_type != "MatMul" else makers.get(node.input[0])
+    if node is None or left is None or left.op_type != "Transpose":
+        return None
+    found = left.input[0], node.input[1]
+    shapes = [inner.shape(one) if one in inner.types else () for one in found]
+    return found if all(len(shape) == 2 and isinstance(shape[1], int) and shape[1] > 0 for shape in shapes) else None
+
+
 def _step_back(
     f: Adjoint, steps: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int]
-) -> onnx.GraphProto:
+) -> StepBack:
     """Return a step of the gradient.
 
     It takes the gradients of the states behind the step, the sums of those of what is ``asked`` from outside, the
     states and slices before it, and the gradients of the results that are ``collected``; it gives the first two as they
-    are before the step, and the gradients of the slices ``taken``.
+    are before the step, the gradients of the slices ``taken``, and factors.
     """
     names = {"": ""} | {value.name: f.fresh(value.name) for value in steps.graph.input}
     inputs = [names[value.name] for value in steps.graph.input]
@@ -189,15 +214,19 @@ def _step_back(
 
     carried = [gradient_of(number, steps.values[number]) for number in range(steps.states)]
     given = [gradient_of(steps.states + number, ends[steps.states + number]) for number in collected]
-    sums = [f.typed(f.fresh(f"{name}/sum"), name) for name in asked]
     found = f.pull_into(inner, list(inner.nodes), upstream, [*inputs, *asked])
+    factors = {name: pair for name in asked if (pair := _factors(inner, found.get(name, ""))) is not None}
+    summed = [name for name in asked if name not in factors]
+    sums = [f.typed(f.fresh(f"{name}/sum"), name) for name in summed]
     after = [_or_zeros(inner, found, name) for name in inputs[: steps.states]]
     totals = [
         f.typed(inner("Add", total, found[name]) if name in found else inner("Identity", total), name)
-        for total, name in zip(sums, asked, strict=True)
+        for total, name in zip(sums, summed, strict=True)
     ]
     parts = [_or_zeros(inner, found, inputs[steps.states + number]) for number in taken]
-    return _graph(f, inner, [*carried, *sums, *inputs, *given], [*after, *totals, *parts])
+    sides = [f.typed(inner("Identity", one), one) for pair in factors.values() for one in pair]
+    graph = _graph(f, inner, [*carried, *sums, *inputs, *given], [*after, *totals, *parts, *sides])
+    return StepBack(graph, summed, factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,31 +238,38 @@ class Found:
     captured: Mapping[str, str]
 
 
-def _back(f: Adjoint, steps: Steps, body: onnx.GraphProto, before: Sequence[str], asked: Sequence[str]) -> Found:
-    """Write the Scan in the other direction, of a step that `_step_back` made; ``before`` are the states, stacked."""
-    states, (collected, taken) = steps.states, _sides(f, steps)
+def _back(f: Adjoint, steps: Steps, step: StepBack, before: Sequence[str]) -> Found:
+    """Write the Scan in the other direction, of a step of the gradient; ``before`` are the states, stacked."""
+    states, (collected, taken), asked = steps.states, _sides(f, steps), step.summed
+    sides = 2 * len(step.factors)
     upper = [f.typed(f.upstream(number), steps.values[number]) for number in range(states)]
     arrays = [*steps.values[states:], *(f.upstream(states + number) for number in collected)]
-    sides: dict[str, Any] = {
-        "scan_output_axes": [steps.axes[number] for number in taken],
-        "scan_output_directions": [1 - steps.directions[number] for number in taken],
+    given: dict[str, Any] = {
+        "scan_output_axes": [*(steps.axes[number] for number in taken), *[0] * sides],
+        "scan_output_directions": [*(1 - steps.directions[number] for number in taken), *[0] * sides],
     }
-    sides = sides if taken else {}
+    given = given if taken or sides else {}
+    count = states + len(asked) + len(taken)
     found = f.several(
-        states + len(asked) + len(taken), "Scan", *upper, *(f.filled(0.0, name) for name in asked), *before, *arrays,
-        body=body, num_scan_inputs=len(before) + len(arrays),
+        count + sides, "Scan", *upper, *(f.filled(0.0, name) for name in asked), *before, *arrays,
+        body=step.graph, num_scan_inputs=len(before) + len(arrays),
         scan_input_axes=[*[0] * states, *steps.axes, *(steps.result_axes[number] for number in collected)],
         scan_input_directions=[
             *[1] * states, *(1 - one for one in steps.directions),
             *(1 - steps.result_directions[number] for number in collected),
         ],
-        **sides,
+        **given,
     )  # fmt: skip
     values = [*steps.values[:states], *asked, *(steps.values[states + number] for number in taken)]
-    for gradient, name in zip(found, values, strict=True):
+    for gradient, name in zip(found, values, strict=False):
         f.typed(gradient, name)
-    by_slice = dict(zip(taken, found[states + len(asked) :], strict=True))
-    return Found(found[:states], by_slice, dict(zip(asked, found[states:], strict=False)))
+    by_slice = dict(zip(taken, found[states + len(asked) : count], strict=True))
+    captured = dict(zip(asked, found[states:], strict=False))
+    pairs = zip(step.factors.items(), found[count::2], found[count + 1 :: 2], strict=True)
+    for (name, (left, right)), lefts, rights in pairs:
+        rows, gradients = (f.reshaped(whole, -1, f.extents(one)[1]) for whole, one in ((lefts, left), (rights, right)))
+        captured[name] = f.typed(f("MatMul", f.swapped(rows), gradients), name)
+    return Found(found[:states], by_slice, captured)
 
 
 def _sides(f: Adjoint, steps: Steps) -> tuple[list[int], list[int]]:
@@ -247,11 +283,11 @@ def scan(f: Adjoint) -> list[str]:
     """A Scan in the other direction: see the module."""
     steps, captured = _scanned(f), f.captured
     asked = [name for name in captured if f.is_varied(name)]
-    body = _step_back(f, steps, asked, *_sides(f, steps))
+    step = _step_back(f, steps, asked, *_sides(f, steps))
     count = f.types[f.input(steps.states)].tensor_type.shape.dim[steps.axes[0]]
     names = [value.name for value in steps.graph.input[: steps.states]]
     kinds = {name: f.types[own] for name, own in zip(names, f.inputs, strict=False)}
-    found = _back(f, steps, body, _stacked(f, steps.graph, kinds, count), asked)
+    found = _back(f, steps, step, _stacked(f, steps.graph, kinds, count))
     slices = (found.slices.get(number, "") for number in range(len(steps.axes)))
     return [*found.states, *slices, *(found.captured.get(name, "") for name in captured)]
 
@@ -272,7 +308,7 @@ def loop(f: Adjoint) -> list[str]:
     *before, numbers, conditions = _stacked(f, graph, kinds, onnx.TensorShapeProto.Dimension())
     values = [*f.inputs[2:], numbers, conditions]
     steps = Steps(step, states, values, [0, 0], [0, 0], [0] * results, [0] * results)
-    found = _back(f, steps, _step_back(f, steps, asked, *_sides(f, steps)), before, asked)
+    found = _back(f, steps, _step_back(f, steps, asked, *_sides(f, steps)), before)
     return ["", "", *found.states, *(found.captured.get(name, "") for name in captured)]
 
 

@@ -48,7 +48,8 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    return Preference("last", "last", saves=saved(window, target)) if window.is_pointwise else None
+    pairs = target.precision == "bf16" and not window.is_first  # of channels are multiplied
+    return Preference("last", "last", gains=pairs, saves=saved(window, target)) if window.is_pointwise else None
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:

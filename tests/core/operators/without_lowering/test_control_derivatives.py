@@ -67,3 +67,29 @@ def test_a_state_that_grows_is_an_error() -> None:
         y = Reshape (z, k)"""
     with pytest.raises(ModelError, match="its derivative needs states that keep their shapes, unlike 'h'"):
         of_text(text, {"s": (3,), "x": (3,)}, result=(9,))
+
+
+LAYER = """step (double[2,3] h, double[2,4] u) => (double[2,3] n, double[2,3] e) {
+    a = MatMul (h, w) b = MatMul (u, v) c = Add (a, b) n = Tanh (c) e = MatMul (n, w) }"""
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_weights_of_all_steps_have_one_product_or_a_sum(direction: int) -> None:
+    """``v`` is a factor once in a step, so its gradient is one product behind them; ``w`` twice, so it is summed."""
+    text = f"s, y = Scan <num_scan_inputs = 1, scan_input_directions = [{direction}], body = {LAYER}> (h, x)"
+    shapes = {"h": (2, 3), "x": (5, 2, 4), "w": (3, 3), "v": (4, 3)}
+    assert of_text(text, shapes, result=(5, 2, 3)) <= 1
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_weights_of_all_rounds_have_one_product(rounds: int) -> None:
+    text = f"""m = Constant <value = int64 {{{rounds}}}> () k = Constant <value_ints = [6]> () z = Loop <body =
+        step (int64 i, bool go, double[2,3] h) => (bool go, double[2,3] n) {{ a = MatMul (h, w) n = Sin (a) }}> (m, "", s)
+        y = Reshape (z, k)"""
+    assert of_text(text, {"s": (2, 3), "w": (3, 3)}, result=(6,)) <= 1
+
+
+def test_a_scan_with_weights_has_a_second_derivative() -> None:
+    text = f"""s, o = Scan <num_scan_inputs = 1, body = {LAYER}> (h, x)
+        t = ReduceSum <keepdims = 0> (s) y = ai.onnx.preview.training.Gradient <xs = ["v"], y = "t"> (v)"""
+    assert of_text(text, {"h": (2, 3), "x": (5, 2, 4), "w": (3, 3), "v": (4, 3)}, result=(4, 3)) <= 1

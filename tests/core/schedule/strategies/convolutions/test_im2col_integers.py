@@ -118,7 +118,7 @@ def test_depthwise_convolutions_of_any_shape_are_vectors_of_channels(
 
 
 @pytest.mark.parametrize("weights", [(8, 2, 3, 3), (4, 2, 1, 1), (6, 3, 3, 1), (40, 4, 3, 3)])
-@pytest.mark.parametrize("target", [VNNI, target_named("x86-64-v3"), BOARD], ids=str)
+@pytest.mark.parametrize("target", [VNNI, target_named("x86-64-v3"), BOARD], ids=lambda one: one.machine.name)
 def test_groups_of_several_channels_are_summed_directly(weights: tuple[int, ...], target: Target) -> None:
     kernel, arrays = convolution((1, 6, 7, 2 * weights[1]), weights, group=2)
     assert check(kernel, arrays, target) == "direct_nhwc"

@@ -62,7 +62,7 @@ FETCHED_SHARE = 2 / 3
 MOVED = 3
 """Cycles to round an element of an image and to put it where channels are last."""
 TASKS = 4
-"""Blocks that there should be for several threads, of images of a known size."""
+"""Blocks that there should be for several threads."""
 
 Place = dict[int, ir.Expression]
 """The index along each axis of an image but its channels, by the axis' number."""
@@ -218,13 +218,16 @@ class _Loops:
         """Return blocks of pixels, in each all panels, for each all tiles of the block."""
         tile, panels = self.tile, self.panels
         each = self.channels * prod(self.windows.strides) * element_bits(self.elements.dtype) // 8
-        tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
-        if self.threads != 1 and isinstance(self.pixels, ir.Constant):
-            tiles = max(1, min(tiles, -(-int(self.pixels.value) // (TASKS * tile.rows))))
-        height = tiles * tile.rows
-        block, group, panel = ir.Variable("block"), ir.Variable("group"), ir.Variable("panel")
+        most = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
+        tiles: ir.Expression = b.index(most)
+        if self.threads != 1:
+            shared = b.divide(b.add(self.pixels, TASKS * tile.rows - 1), TASKS * tile.rows)
+            tiles = b.maximum(b.minimum(shared, most), 1)
+        block, group, panel = (ir.Variable(name) for name in ("block", "group", "panel"))
+        size = b.multiply(tiles, tile.rows)
+        height = size if isinstance(size, ir.Constant) else ir.Variable("height")
         first = b.multiply(block, height)
-        count = b.minimum(b.subtract(self.pixels, first), b.index(height))
+        count = b.minimum(b.subtract(self.pixels, first), height)
         whole, rest = divmod(panels.outputs, panels.width)
         parts: list[ir.Statement] = []
         if whole:
@@ -235,7 +238,9 @@ class _Loops:
             parts.append(last)
         body: ir.Statement = ir.Block(tuple(parts)) if len(parts) > 1 else parts[0]
         body = self._over_groups(group, body)
-        return ir.For(block, b.divide(b.add(self.pixels, height - 1), height), "parallel", body)
+        count = b.divide(b.subtract(b.add(self.pixels, height), 1), height)
+        loop = ir.For(block, count, "parallel", body)
+        return bind([(height, size)] if isinstance(height, ir.Variable) else (), loop)
 
     def _over_groups(self, group: ir.Variable, body: ir.Statement) -> ir.Statement:
         if self.panels.groups == 1:

@@ -84,8 +84,8 @@ def test_weights_of_all_steps_have_one_product_or_a_sum(direction: int) -> None:
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_weights_of_all_rounds_have_one_product(rounds: int) -> None:
     text = f"""m = Constant <value = int64 {{{rounds}}}> () k = Constant <value_ints = [6]> () z = Loop <body =
-        step (int64 i, bool go, double[2,3] h) => (bool go, double[2,3] n) {{ a = MatMul (h, w) n = Sin (a) }}> (m, "", s)
-        y = Reshape (z, k)"""
+        step (int64 i, bool go, double[2,3] h) => (bool go, double[2,3] n) {{
+            a = MatMul (h, w) n = Sin (a) }}> (m, "", s) y = Reshape (z, k)"""
     assert of_text(text, {"s": (2, 3), "w": (3, 3)}, result=(6,)) <= 1
 
 

@@ -63,7 +63,7 @@ def test_threads_share_the_pixels_of_a_small_image(threads: int, blocks: int) ->
     assert scheduled.strategy == "direct_nhwc"
     loops = [one for one in walk_statements(scheduled.function.body) if isinstance(one, For)]
     found = [one.extent for one in loops if one.variable.name == "block"]
-    assert found == ([b.index(blocks)] if blocks > 1 else [])
+    assert found == [b.index(blocks)]
     computed(with_channels_last(kernel), constants, kind, target, [(1, 18, 18)])
 
 

@@ -21,7 +21,7 @@ from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Buffer, Variable
+from graft.core.tensor_ir.ir import Buffer, Constant, Variable
 from graft.core.tensor_ir.verifying.verifier import verify
 
 MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
@@ -73,6 +73,13 @@ def with_channels_last(kernel: Kernel) -> Kernel:
     return replace(kernel, stages=stages, inputs=inputs, outputs=(moved[kernel.outputs[0]],))
 
 
+def _shape_of(parameter: Buffer, array: np.ndarray) -> tuple[int, ...]:
+    """The shape under which a function takes an array: its own, or that of a loop over images."""
+    if len(parameter.shape) in (1, array.ndim):
+        return array.shape
+    return len(array), *(int(one.value) for one in parameter.shape[1:] if isinstance(one, Constant))
+
+
 def computed(
     kernel: Kernel,
     constants: dict[Buffer, np.ndarray],
@@ -99,10 +106,9 @@ def computed(
         expected = wanted[kernel.outputs[0]]
         arrays = [scheduled.packed.get(one, x if one is image else constants.get(one)) for one in kernel.inputs]
         first, *_, last = scheduled.function.parameters
-        if len(first.shape) > x.ndim:  # of a loop over images, each of them one of many
-            arrays = [array[:, None] if array is x else array for array in arrays]
-        shape = (size[0], 1, *expected.shape[1:]) if len(last.shape) > expected.ndim else expected.shape
-        (found,) = run_function(scheduled.function, arrays, [shape])
+        # Of a loop over images each is one of many, perhaps with all of its axes as one.
+        arrays = [array.reshape(_shape_of(first, x)) if array is x else array for array in arrays]
+        (found,) = run_function(scheduled.function, arrays, [_shape_of(last, expected)])
         found = found.reshape(expected.shape)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=f"{size}")
     return scheduled.strategy

@@ -6,6 +6,8 @@
 
 /* ---- RoiAlign ---- */
 
+enum { TOGETHER = 32 };
+
 typedef struct Align {
   const float *image, *regions;
   const Array *batches;
@@ -14,6 +16,7 @@ typedef struct Align {
   int64_t batch_count, region_size;
   float scale, offset;
   bool takes_most;
+  float *last; /* A copy of the image in which the channels of a pixel are neighbours, NULL for none. */
 } Align;
 
 /* Four pixels around a sample, with their weights. */
@@ -49,22 +52,46 @@ static Sample sample_at(const Align *align, float y, float x) {
   return sample;
 }
 
-static float pool(const Align *align, const float *plane, const Sample *samples, int64_t count) {
-  float result = 0;
-  for (int64_t i = 0; i < count; i++) {
-    float terms[4];
+/* Adds what a sample gives each of some channels, `apart` from each other, or keeps the greatest of its terms. */
+static inline void take(const Align *align, const float *image, int64_t apart, int64_t count, const Sample *sample,
+                        float *found) {
+  int64_t pixel = align->last ? align->channels : 1;
+  const float *one = image + sample->places[0] * pixel, *two = image + sample->places[1] * pixel;
+  const float *three = image + sample->places[2] * pixel, *four = image + sample->places[3] * pixel;
+  const float *weights = sample->weights;
+  for (int64_t i = 0; i < count && !align->takes_most; i++) {
+    found[i] += weights[0] * one[i * apart] + weights[1] * two[i * apart] + weights[2] * three[i * apart] +
+                weights[3] * four[i * apart];
+  }
+  for (int64_t i = 0; i < count && align->takes_most; i++) {
+    const float terms[4] = {weights[0] * one[i * apart], weights[1] * two[i * apart], weights[2] * three[i * apart],
+                            weights[3] * four[i * apart]};
     for (int k = 0; k < 4; k++) {
-      terms[k] = samples[i].weights[k] * plane[samples[i].places[k]];
-    }
-    if (!align->takes_most) {
-      result += terms[0] + terms[1] + terms[2] + terms[3];
-      continue;
-    }
-    for (int k = 0; k < 4; k++) {
-      result = (i == 0 && k == 0) || terms[k] > result ? terms[k] : result;
+      found[i] = terms[k] > found[i] ? terms[k] : found[i];
     }
   }
-  return align->takes_most ? result : result / (float)(count > 1 ? count : 1);
+}
+
+/* Pools a bin of `count` channels, at the most TOGETHER: in vectors, where they are neighbours. */
+static void pool(const Align *align, const float *image, int64_t count, const Sample *samples, int64_t each,
+                 float *results) {
+  int64_t area = align->height * align->width, apart = align->last ? 1 : area;
+  int64_t first = each > 0 ? samples[0].places[0] * (align->last ? align->channels : 1) : 0;
+  float found[TOGETHER];
+  for (int64_t i = 0; i < count; i++) {
+    found[i] = align->takes_most && each > 0 ? samples[0].weights[0] * image[first + i * apart] : 0;
+  }
+  for (int64_t i = 0; i < each; i++) {
+    if (align->last) {
+      take(align, image, 1, count, samples + i, found);
+    } else {
+      take(align, image, area, count, samples + i, found);
+    }
+  }
+  for (int64_t i = 0; i < count; i++) {
+    results[i * align->rows * align->columns] =
+        align->takes_most ? found[i] : found[i] / (float)(each > 1 ? each : 1);
+  }
 }
 
 /* The samples of a bin along one axis: as many as the node says, else about one a pixel. */
@@ -105,11 +132,27 @@ static int32_t align_region(GraftContext *context, const Align *align, int64_t r
       *next++ = sample_at(align, y + down, x + across);
     }
   }
-  for (int64_t channel = 0; channel < align->channels; channel++) {
-    const float *plane = align->image + (batch * align->channels + channel) * area;
-    float *result = align->result + (region * align->channels + channel) * bins;
+  const float *image = (align->last ? align->last : align->image) + batch * align->channels * area;
+  for (int64_t channel = 0; channel < align->channels; channel += TOGETHER) {
+    int64_t left = align->channels - channel, count = left < TOGETHER ? left : TOGETHER;
+    float *results = align->result + (region * align->channels + channel) * bins;
     for (int64_t place = 0; place < bins; place++) {
-      result[place] = pool(align, plane, samples + place * each, each);
+      pool(align, image + channel * (align->last ? 1 : area), count, samples + place * each, each, results + place);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t copy_rows(GraftContext *context, void *closure, int64_t begin, int64_t end) {
+  (void)context;
+  const Align *align = closure;
+  int64_t area = align->height * align->width;
+  for (int64_t row = begin; row < end; row++) {
+    int64_t place = row % align->height * align->width, plane = row / align->height * align->channels * area;
+    for (int64_t pixel = place; pixel < place + align->width; pixel++) {
+      for (int64_t channel = 0; channel < align->channels; channel++) {
+        align->last[plane + pixel * align->channels + channel] = align->image[plane + channel * area + pixel];
+      }
     }
   }
   return GRAFT_OK;
@@ -145,13 +188,22 @@ static int32_t roi_align(Call *call) {
                  regions.shape[1],
                  (float)irregular_number_of(call, "spatial_scale", 1),
                  0,
-                 strcmp(irregular_text_of(call, "mode", "avg"), "max") == 0};
+                 strcmp(irregular_text_of(call, "mode", "avg"), "max") == 0,
+                 NULL};
   const char *mode = irregular_text_of(call, "coordinate_transformation_mode", "half_pixel");
   align.offset = strcmp(mode, "half_pixel") == 0 ? 0.5F : 0;
   int64_t shape[4] = {regions.shape[0], align.channels, align.rows, align.columns};
   align.result = irregular_output(call, 0, 4, shape);
   if (!align.result || align.height < 1 || align.width < 1) {
     return align.result ? irregular_fail(call, "the image is empty") : GRAFT_ERROR_RUN;
+  }
+  double bins = (double)(shape[0] * align.rows * align.columns), each = align.samples > 0 ? (double)align.samples : 2;
+  if (bins * each * each >= (double)(align.batch_count * align.height * align.width)) { /* as many pixels as copied */
+    align.last = call->context->api->scratch(call->context, (uint64_t)image.count * sizeof *align.last);
+    if (!align.last) {
+      return GRAFT_ERROR_RUN;
+    }
+    GRAFT_TRY(call->context->api->parallel_for(call->context, align.batch_count * align.height, 1, copy_rows, &align));
   }
   return call->context->api->parallel_for(call->context, shape[0], 1, align_regions, &align);
 }

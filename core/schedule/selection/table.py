@@ -31,52 +31,40 @@ from graft.core.schedule.strategies.nests import (
 from graft.core.schedule.strategies.sequential import recurrent_layers, sequential_loops
 from graft.core.schedule.strategies.strategy import StrategyTable
 
-NUMBERS = StrategyTable(
-    (
-        # stages whose elements depend on each other
-        recurrent_layers.STRATEGY,
-        sequential_loops.STRATEGY,
-        fused_attention.STRATEGY,
-        # convolutions of integers where memory is small
-        im2col_integers.STRATEGY,
-        # convolutions whose channels are last, at least in the result
-        winograd_nhwc.STRATEGY,
-        depthwise.LAST,
-        pointwise_nhwc.STRATEGY,
-        first_convolution.STRATEGY,
-        direct_nhwc.STRATEGY,
-        # convolutions whose channels come first
-        depthwise.FIRST,
-        winograd_nchw.STRATEGY,
-        register_tiles.STRATEGY,
-        direct_convolution.STRATEGY,
-        # everything else
-        block_scaled.STRATEGY,
-        narrow_weights.STRATEGY,
-        blocked_product.STRATEGY,
-        fused_elementwise.STRATEGY,
-        split_reduction.STRATEGY,
-        clipped_windows.STRATEGY,
-        fused_rows.STRATEGY,
-        generic_nest.STRATEGY,
-    )
+_LOOPS = (
+    # stages whose elements depend on each other
+    recurrent_layers.STRATEGY,
+    sequential_loops.STRATEGY,
+    fused_attention.STRATEGY,
+    # convolutions of integers where memory is small
+    im2col_integers.STRATEGY,
+    # convolutions whose channels are last, at least in the result
+    winograd_nhwc.STRATEGY,
+    depthwise.LAST,
+    pointwise_nhwc.STRATEGY,
+    first_convolution.STRATEGY,
+    first_convolution.VARYING,
+    depthwise.VARYING_FIRST,
+    register_tiles.VARYING,
+    direct_nhwc.STRATEGY,  # all others where extents vary
+    # convolutions whose channels come first
+    depthwise.FIRST,
+    winograd_nchw.STRATEGY,
+    register_tiles.STRATEGY,
+    direct_convolution.STRATEGY,
+    # products
+    block_scaled.STRATEGY,
+    narrow_weights.STRATEGY,
+    varying_product.STRATEGY,
+    blocked_product.STRATEGY,
 )
-"""Those for extents that are numbers."""
-_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, _OTHERS_BY_IMAGE = by_image.rows(NUMBERS)
-TABLE = StrategyTable(
-    (
-        # extents that are known only when a kernel runs
-        _CONVOLUTIONS_BY_IMAGE,
-        _BYTES_BY_IMAGE,
-        block_scaled.VARYING,
-        narrow_weights.VARYING,
-        varying_product.STRATEGY,
-        _OTHERS_BY_IMAGE,
-        depthwise.VARYING_FIRST,
-        first_convolution.VARYING,
-        register_tiles.VARYING,
-        recurrent_layers.VARYING,
-        sequential_loops.VARYING,
-        *NUMBERS.rows,
-    )
+_NESTS = (
+    fused_elementwise.STRATEGY,
+    split_reduction.STRATEGY,
+    clipped_windows.STRATEGY,
+    fused_rows.STRATEGY,
+    generic_nest.STRATEGY,
 )
+_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, _OTHERS_BY_IMAGE = by_image.rows(StrategyTable((*_LOOPS, *_NESTS)))
+TABLE = StrategyTable((_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, *_LOOPS, _OTHERS_BY_IMAGE, *_NESTS))
+"""The strategies for extents that are numbers, for such as are known only when a kernel runs, and for both."""

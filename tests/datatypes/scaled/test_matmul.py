@@ -92,7 +92,7 @@ def test_blocks_are_scaled_and_added_within_tiles(
         found = program.run({"elements": x.elements, "scales": x.scales})["y"]
         np.testing.assert_array_equal(found, matmul_scaled(x, y))
     (call,) = program.description.procedures[0].calls
-    assert call.schedule["strategy"] == ("block_scaled" if rows == "fixed" else "varying_block_scaled")
+    assert call.schedule["strategy"] == "block_scaled"
 
 
 def test_neither_widened_factors_nor_sums_of_blocks_are_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

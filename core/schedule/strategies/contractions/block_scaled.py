@@ -92,5 +92,4 @@ def _build(anchor: Anchor, target: Target) -> Scheduled:
     return Scheduled(lambda: kernel.function(loops.body()), knobs=knobs)
 
 
-STRATEGY = Strategy("block_scaled", frozenset({Trait.CONTRACTION}), _build, _applies)
-VARYING = replace(STRATEGY, name="varying_block_scaled", varies=True)
+STRATEGY = Strategy("block_scaled", frozenset({Trait.CONTRACTION}), _build, _applies, varies=None)

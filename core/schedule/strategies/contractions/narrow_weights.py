@@ -9,8 +9,6 @@ factors is taken off (so a left factor that is not finite gives NaN). (The loops
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
@@ -144,5 +142,4 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return Scheduled(lambda: kernel.function(panels.body(), replaced), contents, knobs=knobs)
 
 
-STRATEGY = Strategy("narrow_weights", frozenset({Trait.CONTRACTION}), _build, _applies)
-VARYING = replace(STRATEGY, name="varying_narrow_weights", varies=True)
+STRATEGY = Strategy("narrow_weights", frozenset({Trait.CONTRACTION}), _build, _applies, varies=None)

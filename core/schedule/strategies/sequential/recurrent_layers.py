@@ -7,7 +7,6 @@ sequences, as those of its inputs, are computed likewise; all other stages run i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -93,6 +92,4 @@ def phases_of(part: Recurrence | Phase) -> tuple[Phase, ...]:
     return part.phases if isinstance(part, Recurrence) else (part,)
 
 
-STRATEGY = Strategy("recurrent_layers", frozenset({Trait.RECURRENT}), of_kernel(schedule_recurrent))
-VARYING = replace(STRATEGY, name="varying_recurrent_layers", varies=True)
-"""The same for a batch and a number of steps that are known only when a kernel runs."""
+STRATEGY = Strategy("recurrent_layers", frozenset({Trait.RECURRENT}), of_kernel(schedule_recurrent), varies=None)

@@ -354,6 +354,5 @@ def _is_sequential(anchor: Anchor, target: Target) -> Answer:
     return any(map(is_sequential, anchor.kernel.stages)) or OTHER_FORM
 
 
-STRATEGY = Strategy("sequential_loops", frozenset(Trait), of_kernel(schedule_sequential), _is_sequential)
-VARYING = replace(STRATEGY, name="varying_sequential_loops", varies=True)
+STRATEGY = Strategy("sequential_loops", frozenset(Trait), of_kernel(schedule_sequential), _is_sequential, varies=None)
 """It takes every kernel with a scan, a scatter or a selection, which no strategy behind it knows."""

@@ -171,6 +171,15 @@ class StepBack:
     graph: onnx.GraphProto
     summed: Sequence[str]
     factors: Mapping[str, tuple[str, str]]
+    kept: Mapping[str, str]
+    """What products of the body gave, which a step takes instead of computing it again: by name, its name here."""
+
+
+def _products(f: Adjoint, graph: onnx.GraphProto, names: Mapping[str, str]) -> dict[str, str]:
+    """Return what products of a body give, of which all of the type is known; ``names`` are those that it has here."""
+    made = [node.output[0] for node in graph.node if node.op_type in ("MatMul", "Gemm")]
+    known = {name: names[name] for name in made if names.get(name) in f.types}
+    return {name: own for name, own in known.items() if None not in f.shape(own) and f.shape(own)}
 
 
 def _factors(inner: Body, gradient: str) -> tuple[str, str] | None:
@@ -186,13 +195,14 @@ def _factors(inner: Body, gradient: str) -> tuple[str, str] | None:
 
 
 def _step_back(
-    f: Adjoint, steps: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int]
+    f: Adjoint, steps: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int], keeps: bool = False
 ) -> StepBack:
     """Return a step of the gradient.
 
     It takes the gradients of the states behind the step, the sums of those of what is ``asked`` from outside, the
-    states and slices before it, and the gradients of the results that are ``collected``; it gives the first two as they
-    are before the step, the gradients of the slices ``taken``, and factors.
+    states and slices before it, the gradients of the results that are ``collected``, and if it ``keeps`` them what
+    products gave; it gives the first two as they are before the step, the gradients of the slices ``taken``, and
+    factors.
     """
     names = {"": ""} | {value.name: f.fresh(value.name) for value in steps.graph.input}
     inputs = [names[value.name] for value in steps.graph.input]
@@ -225,8 +235,10 @@ def _step_back(
     ]
     parts = [_or_zeros(inner, found, inputs[steps.states + number]) for number in taken]
     sides = [f.typed(inner("Identity", one), one) for pair in factors.values() for one in pair]
-    graph = _graph(f, inner, [*carried, *sums, *inputs, *given], [*after, *totals, *parts, *sides])
-    return StepBack(graph, summed, factors)
+    kept = _products(f, steps.graph, names) if keeps else {}
+    inner.nodes[:] = [node for node in inner.nodes if node.output[0] not in kept.values()]
+    graph = _graph(f, inner, [*carried, *sums, *inputs, *given, *kept.values()], [*after, *totals, *parts, *sides])
+    return StepBack(graph, summed, factors, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +251,12 @@ class Found:
 
 
 def _back(f: Adjoint, steps: Steps, step: StepBack, before: Sequence[str]) -> Found:
-    """Write the Scan in the other direction, of a step of the gradient; ``before`` are the states, stacked."""
+    """Write the Scan in the other direction, of a step of the gradient; ``before`` are states, and what is kept."""
     states, (collected, taken), asked = steps.states, _sides(f, steps), step.summed
     sides = 2 * len(step.factors)
     upper = [f.typed(f.upstream(number), steps.values[number]) for number in range(states)]
-    arrays = [*steps.values[states:], *(f.upstream(states + number) for number in collected)]
+    before, kept = before[:states], before[states:]
+    arrays = [*steps.values[states:], *(f.upstream(states + number) for number in collected), *kept]
     given: dict[str, Any] = {
         "scan_output_axes": [*(steps.axes[number] for number in taken), *[0] * sides],
         "scan_output_directions": [*(1 - steps.directions[number] for number in taken), *[0] * sides],
@@ -253,10 +266,12 @@ def _back(f: Adjoint, steps: Steps, step: StepBack, before: Sequence[str]) -> Fo
     found = f.several(
         count + sides, "Scan", *upper, *(f.filled(0.0, name) for name in asked), *before, *arrays,
         body=step.graph, num_scan_inputs=len(before) + len(arrays),
-        scan_input_axes=[*[0] * states, *steps.axes, *(steps.result_axes[number] for number in collected)],
+        scan_input_axes=[
+            *[0] * states, *steps.axes, *(steps.result_axes[number] for number in collected), *[0] * len(kept),
+        ],
         scan_input_directions=[
             *[1] * states, *(1 - one for one in steps.directions),
-            *(1 - steps.result_directions[number] for number in collected),
+            *(1 - steps.result_directions[number] for number in collected), *[1] * len(kept),
         ],
         **given,
     )  # fmt: skip
@@ -283,10 +298,11 @@ def scan(f: Adjoint) -> list[str]:
     """A Scan in the other direction: see the module."""
     steps, captured = _scanned(f), f.captured
     asked = [name for name in captured if f.is_varied(name)]
-    step = _step_back(f, steps, asked, *_sides(f, steps))
+    step = _step_back(f, steps, asked, *_sides(f, steps), keeps=True)
     count = f.types[f.input(steps.states)].tensor_type.shape.dim[steps.axes[0]]
     names = [value.name for value in steps.graph.input[: steps.states]]
     kinds = {name: f.types[own] for name, own in zip(names, f.inputs, strict=False)}
+    kinds |= {name: f.types[own] for name, own in step.kept.items()}
     found = _back(f, steps, step, _stacked(f, steps.graph, kinds, count))
     slices = (found.slices.get(number, "") for number in range(len(steps.axes)))
     return [*found.states, *slices, *(found.captured.get(name, "") for name in captured)]

@@ -54,7 +54,8 @@ def write_gradients(proto: onnx.ModelProto, wholes: Sequence[Whole] = ()) -> lis
         body = Body(node, types_of(inferred), constants_of(proto.graph), partial(unique, taken=taken))
         notes.append(_differentiate(body, proto.graph, wholes))
         rest = [one for one in proto.graph.node if one is not node]
-        put_nodes(proto.graph, order([*rest, *_needed(body)]))
+        read = [*(name for one in rest for name in reads_of(one)), *(one.name for one in proto.graph.output)]
+        put_nodes(proto.graph, order([*rest, *_needed(body, read)]))
         if any(map(_is_gradient, rest)):
             _state_types(proto.graph, body.types)
     return notes
@@ -129,9 +130,9 @@ def _why_zero(f: Body, graph: onnx.GraphProto, name: str, y: str, fixed: set[str
     return f"no gradient comes through {where_of(cut)}"
 
 
-def _needed(f: Body) -> list[onnx.NodeProto]:
-    """Return those of the nodes written that the results of the node depend on."""
-    needed = set(f.node.output)
+def _needed(f: Body, read: Sequence[str]) -> list[onnx.NodeProto]:
+    """Return those of the nodes written that the results of the node, and what else is ``read``, depend on."""
+    needed = {*f.node.output, *read}
     kept: list[onnx.NodeProto] = []
     for node in reversed(f.nodes):
         if needed & set(node.output):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from graft.core.graph.protos import reads_of
 from graft.core.operators.definition.function_body import OPSET, Body, Function, learn
@@ -163,10 +163,11 @@ class Adjoint(Body):
 
     # ---- Other nodes ---------------------------------------------------------------------------------------------
 
-    def through(self, function: Function) -> list[str]:
+    def through(self, function: Function, *, instead: bool = False) -> list[str]:
         """Return the gradients of all inputs, of the node as a function of other operators.
 
-        What the function writes is computed again, of the node's inputs.
+        What the function writes is computed again, of the node's inputs, or ``instead`` of a node that stands in the
+        model itself: then its results come from there, and nobody reads its own.
         """
         inner = Body(self._copy(), self.types, self.data, self.fresh)
         function(inner)
@@ -176,6 +177,11 @@ class Adjoint(Body):
             for copy, own in zip(inner.node.output, self.node.output, strict=True)
             if own in self._gradients
         }
+        if instead and all(one is not self.node for one in self.nodes):
+            for number, copy in enumerate(inner.node.output):
+                name, self.node.output[number] = self.node.output[number], self.fresh(copy) if copy else ""
+                if name:
+                    self.add(helper.make_node("Identity", [copy], [name], f"{name}/instead"))
         asked = {name for number, name in enumerate(self.inputs) if self.wanted(number)}
         found = self.pull(inner.nodes, upstream, asked)
         return [
@@ -249,15 +255,16 @@ class Through:
     """The rule of an operator that is a function of other operators: see `Adjoint.through`."""
 
     function: Function
+    instead: bool = False
 
     def __call__(self, f: Adjoint) -> Sequence[str]:
         """Return the gradients of all inputs."""
-        return f.through(self.function)
+        return f.through(self.function, instead=self.instead)
 
 
-def through(function: Function) -> Vjp:
-    """Return the rule of an operator that is a function of other operators."""
-    return Through(function)
+def through(function: Function, *, instead: bool = False) -> Vjp:
+    """Return the rule of an operator that is a function of other operators, perhaps computed ``instead`` of it."""
+    return Through(function, instead)
 
 
 def nowhere(f: Adjoint) -> Sequence[str]:

@@ -331,5 +331,6 @@ for _name in GATES:
     define(
         _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
         shapes=shapes.recurrent, attributes=_CHECKS, asked_when_loaded=True,
-        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))), vjp=through(recurrence),
+        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
+        vjp=through(recurrence, instead=True),
     )  # fmt: skip

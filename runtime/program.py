@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,11 +159,15 @@ class Program(Displayed):
 
     def _places(self, into: Mapping[str, np.ndarray], arrays: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
         """Return the array for each output, None where there is none."""
-        names = [output.name for output in self.outputs]
+        names = {output.name: None for output in self.outputs}
+        spans = sorted(_span(one) for one in arrays if isinstance(one, np.ndarray) and one.size)
+        ends = [*accumulate((end for _, end in spans), max)]  # of each span, and of those that begin before it
         for name, place in into.items():
             if name not in names:
-                raise InputError(f"the program has no output '{name}'{did_you_mean(name, names)}")
-            if any(isinstance(one, np.ndarray) and np.may_share_memory(place, one) for one in arrays):
+                raise InputError(f"the program has no output '{name}'{did_you_mean(name, [*names])}")
+            begin, end = _span(place) if place.size else (0, 0)
+            before = bisect_left(spans, (end, 0))
+            if before and ends[before - 1] > begin:
                 raise InputError(f"output '{name}' would be written over an input; give another array")
         return tuple(into.get(name) for name in names)
 
@@ -387,3 +393,12 @@ def check_threads(threads: int | None) -> int:
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}", threads=threads)
     return threads
+
+
+def _span(array: np.ndarray) -> tuple[int, int]:
+    """Return the addresses at which the elements of an array, of which there are some, begin and end."""
+    begin = int(array.__array_interface__["data"][0])
+    if array.flags.c_contiguous:
+        return begin, begin + array.nbytes
+    reaches = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    return begin + sum(min(one, 0) for one in reaches), begin + sum(max(one, 0) for one in reaches) + array.itemsize

@@ -147,8 +147,8 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
     where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
     are taken image by image, which threads share and caches hold, and then added.
-    Where there are many places all are one convolution, of batches as channels and channels as batch, and where each
-    channel has its own window, rows are long and the batch is known, a depthwise one.
+    Where there are many places all are one convolution, of batches as channels and channels as batch. Where each
+    channel has its own window, rows are long and the batch is known, they are a depthwise one, else sums over elements.
     """
     rank = len(w.kernel)
     (batch, *_, length), is_depthwise = f.shape(windows), f.extents(weights)[:2] == [group, 1] and group > 1
@@ -165,15 +165,22 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     if any((*w.begins, *w.ends)):
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
     reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+
+    def met(place: Sequence[int]) -> str:
+        """Return the elements of the image that a place of the kernel meets in each window."""
+        starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
+        ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
+        return f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
+
+    places = list(np.ndindex(*w.kernel))
+    if is_depthwise:
+        axes = f.ints(0, *spatial)
+        sums_of = [f("ReduceSum", f("Mul", windows, met(place)), axes, keepdims=0) for place in places]
+        return f.reshaped_like(f.concatenated(*(f.unsqueezed(one, 1) for one in sums_of), axis=1), weights)
     if not by_image:
         windows, image = (f.transposed(one, 1, 0, *spatial) for one in (windows, image))
     left = f.reshaped(windows, *before, rows // group, -1)
-    parts: list[str] = []
-    for place in np.ndindex(*w.kernel):
-        starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
-        ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
-        met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
-        parts.append(f.reshaped(met, *before, columns, -1))
+    parts = [f.reshaped(met(place), *before, columns, -1) for place in places]
     several = -(-FEWEST_COLUMNS // columns)
     stacks = [parts[place : place + several] for place in range(0, len(parts), several)]
     joined = [f.concatenated(*one, axis=len(before)) if len(one) > 1 else one[0] for one in stacks]

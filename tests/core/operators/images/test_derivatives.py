@@ -27,7 +27,7 @@ def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]
     assert of_text(f"y = Conv <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
 
 
-def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
+def test_depthwise_weights_of_long_rows_have_one_convolution_and_others_a_sum_each() -> None:
     text = """<ir_version: 10, opset_import: ["" : 22]> g (float[2,3,5,WIDTH] x, float[3,1,3,3] w) => (float loss) {
         y = Conv <group = 3, pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }"""
     of_rows, of_places = (
@@ -35,7 +35,7 @@ def test_depthwise_weights_of_long_rows_have_one_convolution() -> None:
         for width in ("16", "15")
     )
     assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
-    assert (of_places.count("Conv"), of_places.count("MatMul")) == (1, 1)
+    assert (of_places.count("Conv"), of_places.count("MatMul"), of_places.count("ReduceSum")) == (1, 0, 10)
 
 
 @pytest.mark.parametrize(("length", "sums"), [(126, 0), (127, 1)])

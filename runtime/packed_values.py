@@ -85,6 +85,8 @@ def _text(element: Any) -> bytes:
 
 
 _NUMBER = struct.Struct("<Q")
+MOST_AXES, MOST_ELEMENTS = 64, 1 << 58
+"""What an array may have: NumPy counts bytes of empty ones, too, as if their extents of 0 were 1."""
 
 
 def _number(value: int) -> bytes:
@@ -117,6 +119,9 @@ class _Reader:
             raise InputError(f"a packed value has tag {tag} at depth {depth}; known are 0 to 2, down to {MOST_DEPTH}")
         name = self._take(self._take(1)[0]).decode("ascii", "replace")
         shape = [int.from_bytes(self._take(8), "little") for _ in range(self._take(1)[0])]
+        is_empty = 0 in shape  # else all elements must be there
+        if len(shape) > MOST_AXES or (is_empty and math.prod(max(one, 1) for one in shape) > MOST_ELEMENTS):
+            raise InputError(f"a packed value has the shape {shape}, which no array can have")
         return self._texts(shape) if name == "string" else self._numbers(name, shape)
 
     def _texts(self, shape: Sequence[int]) -> np.ndarray:
@@ -159,8 +164,8 @@ class _Reader:
 
 def _dtype(name: str) -> np.dtype:
     try:
-        found = np.dtype(name)
-    except TypeError:
+        found = np.dtype(name) if name.isidentifier() else _small_dtype(name)  # not a text of several types
+    except (TypeError, ValueError):
         found = _small_dtype(name)
     if found.hasobject:
         raise InputError(f"a packed tensor is of objects ('{name}')")

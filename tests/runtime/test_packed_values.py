@@ -57,8 +57,14 @@ def test_damaged_bytes_are_an_error_or_another_value(value: Any, data: st.DataOb
         (b"\x00\x00", "a packed value has 1 bytes behind its end"),
         (b"\x07", "a packed value has tag 7 at depth 0; known are 0 to 2, down to 16"),
         (b"\x01\x03abc\x00", "a packed tensor is of 'abc', which neither NumPy nor ml_dtypes knows here"),
+        (b"\x01\x05i4,f4\x00", "a packed tensor is of 'i4,f4', which neither NumPy nor ml_dtypes knows here"),
         (b"\x01\x06object\x00", "a packed tensor is of objects ('object')"),
         (b"\x01\x04int8\x01" + b"\xff" * 8, f"a packed value ends after 15 bytes: it tells of {2**64 - 1} more at 15"),
+        (
+            b"\x01\x04int8\x02" + b"\0" * 8 + b"\xff" * 8,
+            f"a packed value has the shape [0, {2**64 - 1}], which no array can have",
+        ),
+        (b"\x01\x04int8\x41" + b"\0" * 520, f"a packed value has the shape {[0] * 65}, which no array can have"),
     ],
 )
 def test_what_is_damaged_is_told(data: bytes, message: str) -> None:

@@ -89,7 +89,7 @@ def check(kernel: Kernel, arrays: list[np.ndarray], target: Target) -> str:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    channels=st.integers(1, 9), outputs=st.integers(1, 37), size=st.tuples(st.integers(5, 8), st.integers(5, 9)),
+    channels=st.integers(1, 9), outputs=st.integers(2, 37), size=st.tuples(st.integers(5, 8), st.integers(5, 9)),
     window=st.tuples(st.integers(1, 3), st.integers(1, 3)), stride=st.integers(1, 2), dilation=st.integers(1, 2),
     batch=st.integers(1, 2), channels_first=st.booleans(), target=TARGETS,
 )  # fmt: skip

@@ -179,7 +179,7 @@ def _adam(path: Path, node: onnx.NodeProto, rate: float) -> Optimizer:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Return what a checkpoint of ONNX Runtime holds; raise ModelError for another file, and for a damaged one."""
     if path.is_dir():
-        raise ModelError(f"'{path}' is a folder: checkpoints of ONNX Runtime before 1.16 are not read; save it anew")
+        raise ModelError(f"'{path}' is a folder: checkpoints of that form are not read; save it as one file")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,7 +1,8 @@
 """Derivatives of If, Scan and Loop: bodies that compute their nodes again, and then the gradients of what they read.
 
 The gradient of a Scan or Loop is a Scan from the last step to the first, over the states before each step, which the
-node gives from now on as well. What bodies read from outside has its gradients summed in states of their own.
+node gives from now on as well; so does a Scan what products gave, which are not computed again. What bodies read from
+outside has its gradients summed in states of their own, or, of factors of products, in one product behind the steps.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ from graft.plugins.codegen.grouping.region_layout import (
 def with_images_moved(region: Region, table: OperatorTable, target: Target, choices: CodegenChoices) -> Region:
     """Return a region in which no image that others have with channels first keeps it from having them last.
 
-    Its body is changed. That is worth a move in bfloat16, where extents vary, and where the machine masks no lanes:
-    elsewhere both orders are as fast.
+    Its body is changed. That is worth a move in bfloat16, where extents vary, and where images have any order.
     """
     outputs = [one.value for one in region.outputs]
     every = [value for node in region.nodes() for value in (*node.node.inputs, *node.node.outputs)]

@@ -243,9 +243,9 @@ def _keeps_channels(node: NodeView, graph: RegionGraph) -> bool:
 
 
 def _is_in_one_order(node: NodeView, graph: RegionGraph) -> bool:
-    """Whether a node reads and writes pixels of known extents in windows, which is slow from one order to the other."""
+    """Whether a node reads pixels of known extents elsewhere than it writes them: slow from one order to the other."""
     is_known = has_any_order(graph.target) and not _varies(node, graph)
-    return is_known and graph.lowerings.table.has(node, Trait.POOLING)
+    return is_known and not graph.lowerings.table.has(node, Trait.JOINING)
 
 
 def _moves_with(index: Expression, axis: Variable) -> bool:

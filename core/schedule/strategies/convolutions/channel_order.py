@@ -1,9 +1,7 @@
 """What it saves to have the channels of images of known extents last: a model of cycles.
 
-Where a machine switches lanes off at no cost, rows of pixels are as good vectors as channels are, and images keep the
-order of the graph unless a strategy asks for another one. Elsewhere ends of rows cost whole vectors, and Winograd's
-transforms shuffle lanes: there the model says, convolution by convolution, what channels last save. (With masks, on a
-Zen 5, channels last everywhere take 0.99 of the time of fourteen networks in one thread, and 1.08 in two.)
+Where vectors have no masks, ends of rows of pixels cost whole vectors; Winograd's transforms shuffle lanes; few
+channels leave vectors of channels empty. So the model says, convolution by convolution, what channels last save.
 """
 
 from __future__ import annotations
@@ -17,18 +15,32 @@ from graft.core.schedule.strategies.convolutions.winograd_transform import POINT
 from graft.core.tensor_ir.anchors import Window
 
 FIRST, LAST = 0, 1
-CYCLES: dict[str, tuple[float, float]] = {
-    "winograd": (0.29, 0.23),
-    "winograd of every second pixel": (0.61, 0.52),
-    "window": (0.74, 0.64),
-    "dilated window": (0.56, 0.64),
-    "pixel": (0.66, 0.66),
-    "few channels": (0.80, 0.76),
-    "depthwise": (1.0, 0.82),
+CYCLES: dict[bool, dict[str, tuple[float, float]]] = {
+    False: {
+        "winograd": (0.29, 0.23),
+        "winograd of every second pixel": (0.61, 0.52),
+        "window": (0.74, 0.64),
+        "dilated window": (0.56, 0.64),
+        "pixel": (0.66, 0.66),
+        "few channels": (0.80, 0.76),
+        "few channels of every pixel": (0.80, 0.76),
+        "depthwise": (1.0, 0.82),
+    },
+    True: {
+        "winograd": (0.21, 0.195),
+        "winograd of every second pixel": (0.53, 0.47),
+        "window": (0.56, 0.52),
+        "dilated window": (0.42, 0.51),
+        "pixel": (0.525, 0.515),
+        "few channels": (0.73, 0.54),
+        "few channels of every pixel": (0.53, 0.70),
+        "depthwise": (1.1, 1.0),
+    },
 }
-"""Cycles per multiply-add of a vector with channels first, and last.
+"""Cycles per multiply-add of a vector with channels first, and last; by whether the machine masks lanes.
 
-Medians of 285 convolutions of 43 networks, one thread of a Zen 4 with vectors of 32 bytes (AVX2).
+Medians of 285 convolutions of 43 networks, one thread of a Zen 4 with vectors of 32 bytes (AVX2), and of 204 of 34
+networks, one thread of a Zen 5 with AVX-512.
 """
 COPIED = 0.7
 """Cycles to move or to join an element of an image."""
@@ -36,9 +48,8 @@ COPIED = 0.7
 
 def has_any_order(target: Target) -> bool:
     """Whether float32 images of known extents, too, are stored in the order that saves most."""
-    machine = target.machine
-    is_masked = machine.is_device or machine.masks
-    return target.precision == "float32" and not is_masked and lanes_of("float32", target) >= MIN_LANES
+    is_wide = lanes_of("float32", target) >= MIN_LANES
+    return target.precision == "float32" and not target.machine.is_device and is_wide
 
 
 def saved(window: Window, target: Target) -> float:
@@ -48,7 +59,7 @@ def saved(window: Window, target: Target) -> float:
     """
     if window.windows.is_open or not has_any_order(target):
         return 0.0
-    lanes, cycles = lanes_of("float32", target), CYCLES[_kind(window, target)]
+    lanes, cycles = lanes_of("float32", target), CYCLES[target.machine.masks][_kind(window, target)]
     channels = window.groups if window.is_depthwise else window.outputs
     filled = -(-channels // lanes) * lanes / channels
     products = prod(window.windows.target) * prod(window.extents) * window.outputs * window.groups / lanes
@@ -60,7 +71,7 @@ def _kind(window: Window, target: Target) -> str:
     if window.is_depthwise:
         return "depthwise"
     if window.is_first:
-        return "few channels"
+        return "few channels of every pixel" if max(w.strides) == 1 else "few channels"
     if max(w.dilations) > 1:
         return "dilated window"
     is_small = w.kernel == (WINDOW, WINDOW) and w.strides in [(stride, stride) for stride in POINTS]

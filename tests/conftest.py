@@ -30,7 +30,7 @@ SHARES = {
     "core/operators/products/test_fourier.py": 3,
     "measure/test_format_sweep.py": 4,
     "plugins/isolation/test_plugins_apart.py": 4,
-    "core/schedule/strategies/contractions/test_varying_product.py": 6,
+    "core/schedule/strategies/contractions/test_open_product.py": 6,
     "core/schedule/selection/test_by_image.py": 6,
     "core/schedule/templates/test_tiled_sum.py": 5,
     "end_to_end/test_decoders.py": 4,

@@ -22,18 +22,21 @@ def divided(extent: ir.Expression, size: int) -> tuple[ir.Expression, ir.Express
     return b.divide(extent, size), b.modulo(extent, size)
 
 
-def counter(name: str, count: int) -> ir.Expression:
+def counter(name: str, count: b.Count) -> ir.Expression:
     """Return the index of a loop of so many iterations: 0 if there is but one."""
-    return ir.Variable(name) if count > 1 else b.index(0)
+    return b.index(0) if isinstance(count, int) and count <= 1 else ir.Variable(name)
 
 
-def over(index: ir.Expression, extent: int, kind: ir.LoopKind, body: ir.Statement) -> ir.Statement:
+def over(index: ir.Expression, extent: b.Count, kind: ir.LoopKind, body: ir.Statement) -> ir.Statement:
     """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
-    return ir.For(index, b.index(extent), kind, body) if isinstance(index, ir.Variable) else body
+    return ir.For(index, b.extent(extent), kind, body) if isinstance(index, ir.Variable) else body
 
 
 def nest(
-    name: str, extents: Mapping[int, int], kind: ir.LoopKind, body: Callable[[dict[int, ir.Expression]], ir.Statement]
+    name: str,
+    extents: Mapping[int, b.Count],
+    kind: ir.LoopKind,
+    body: Callable[[dict[int, ir.Expression]], ir.Statement],
 ) -> ir.Statement:
     """Return the loops over axes (their extents are given), the first outermost, around ``body(index by axis)``."""
     indices = {axis: counter(f"{name}{axis}", extent) for axis, extent in extents.items()}

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.primitives.statements import multiply_add, over, ramp, registers, scratch, wide
 from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.fetching import Fetching
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import substitute
-from graft.core.types import INT64, Type, element_bits
+from graft.core.types import Type
 
 EXACT_TERMS = 256
 """So many terms are added one after the other; a longer sum is a sum of such sums, for errors grow with the length
 (Higham, "The accuracy of floating point summation", 1993)."""
-SECOND_LEVEL = ir.Constant(2, INT64)
-"""The cache into which panels are fetched ahead of use, as ``prefetch`` counts: 3 is the first level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +46,6 @@ class Span:
 def whole_span(extent: int, unroll: int) -> Span:
     """Return the span of a whole loop."""
     return Span(b.index(0), b.index(extent // unroll), extent % unroll)
-
-
-class Fetching(Protocol):
-    """What is fetched into a cache while a tile is summed."""
-
-    def after(self, steps: ir.Expression) -> Fetching:
-        """Return what to fetch after so many steps."""
-
-    def fetches(self, step: ir.Expression) -> list[ir.Statement]:
-        """Return the fetches of one step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Memory that is fetched into the second-level cache meanwhile: from ``begin`` on, ``advance`` elements a step."""
-
-    buffer: ir.Buffer
-    begin: ir.Expression
-    advance: int
-    line: int
-    """The bytes that a fetch brings."""
-
-    def after(self, steps: ir.Expression) -> Ahead:
-        """Return what to fetch after so many steps."""
-        return replace(self, begin=b.add(self.begin, b.multiply(steps, self.advance)))
-
-    def fetches(self, step: ir.Expression) -> list[ir.Statement]:
-        """Return the fetches of one step."""
-        line = self.line * 8 // element_bits(self.buffer.dtype)
-        start = b.add(self.begin, b.multiply(step, self.advance))
-        places = (b.add(start, offset) for offset in range(0, self.advance, line))
-        return [ir.CallExtern("prefetch", (ir.Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
 
 
 Place = tuple[ir.Expression, ...]

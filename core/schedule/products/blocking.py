@@ -7,14 +7,16 @@ cut into spans, between which the sums of a group of panels wait in memory (Goto
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import column_mask
+from graft.core.schedule.primitives.statements import column_mask, divided, ramp, wide
 from graft.core.schedule.products.tiling import RegisterTile, Split, split_evenly
-from graft.core.tensor_ir.ir import Buffer, Expression, For, If, LoopKind, Statement, Variable
+from graft.core.tensor_ir.anchors import VARIES
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, LoopKind, Statement, Variable
 
 BLOCK_SHARE = 0.75
 """Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
@@ -51,12 +53,16 @@ class Blocking:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel of columns: which, where it begins, its vectors, and whether the last vector is cut off."""
+    """One panel of columns: which, where it begins, its vectors, and how many of its columns exist (None: all)."""
 
     number: Expression
     begin: Expression
     vectors: int
-    cut: bool
+    exist: b.Count | None = None
+    lanes: int = 0
+    """The lanes of a vector; 0: those of the tile."""
+    offset: Expression = field(default_factory=partial(b.index, 0))
+    """Of the first column in what is packed of the panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +74,80 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class RowBlock:
+    """``count`` rows from ``first`` on; as ``tiles`` where their number is known."""
+
+    first: Expression
+    count: Expression
+    tiles: Range | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a product in panels as wide as a tile; the last may be narrower, and its last vector cut off."""
+    """The columns of a product in panels as wide as a tile; the last may be narrower, and its last vector cut off.
+
+    Where their number varies, ``extent`` gives it, and what is left over is in as few vectors as it fills; column by
+    column on a machine that reads no vectors in part.
+    """
 
     width: int
     tile: RegisterTile
+    extent: Expression | None = None
+    has_masks: bool = True
 
     @property
     def panels(self) -> int:
-        """The number of panels."""
-        return -(-self.width // self.tile.columns)
+        """The number of panels; `VARIES` if that of the columns does."""
+        return VARIES if self.width == VARIES else -(-self.width // self.tile.columns)
 
     @property
     def padded(self) -> int:
-        """The columns in whole vectors."""
-        return -(-self.width // self.tile.lanes) * self.tile.lanes
+        """The columns in whole vectors; `VARIES` if their number does."""
+        return VARIES if self.width == VARIES else -(-self.width // self.tile.lanes) * self.tile.lanes
 
     def over(self, kind: LoopKind, body: Callable[[Panel], Statement], panels: Range | None = None) -> Statement:
         """Return the loop over some of the panels, all if None."""
+        if self.width == VARIES:
+            return self._over_open(kind, body)
         panels = panels or Range(b.index(0), b.index(self.panels))
         step = b.index(0) if panels.count == b.index(1) else Variable("panel")
         number = b.add(panels.first, step)
         begin = b.multiply(number, self.tile.columns)
         full = self.width // self.tile.columns
         tail = self.padded // self.tile.lanes - full * self.tile.vectors
-        bodies = [body(Panel(number, begin, self.tile.vectors, False))] if full else []
-        bodies += [body(Panel(number, begin, tail, self.padded > self.width))] if tail else []
+        bodies = [body(Panel(number, begin, self.tile.vectors))] if full else []
+        left = self.width - full * self.tile.columns
+        bodies += [body(Panel(number, begin, tail, left))] if tail else []
         chosen = bodies[0] if len(bodies) == 1 else If(b.less(number, full), *bodies)
         return For(step, panels.count, kind, chosen) if isinstance(step, Variable) else chosen
 
+    def _over_open(self, kind: LoopKind, body: Callable[[Panel], Statement]) -> Statement:
+        assert self.extent is not None, "columns whose number is known nowhere"
+        number, (whole, rest) = Variable("panel"), divided(self.extent, self.tile.columns)
+        all_of = Panel(number, b.multiply(number, self.tile.columns), self.tile.vectors)
+        begin = b.multiply(whole, self.tile.columns)
+        if self.has_masks:
+            tail = body(Panel(whole, begin, self.tile.vectors, rest))
+            for vectors in range(self.tile.vectors - 1, 0, -1):
+                fewer = body(Panel(whole, begin, vectors, rest))
+                tail = If(b.less_equal(rest, vectors * self.tile.lanes), fewer, tail)
+        else:
+            column = Variable("column")
+            single = body(Panel(whole, b.add(begin, column), 1, None, 1, column))
+            tail = For(column, rest, "serial", single)
+        return Block((For(number, whole, kind, body(all_of)), If(b.greater(rest, 0), tail)))
+
+    def is_cut(self, panel: Panel) -> bool:
+        """Whether the last vector of a panel may have lanes that are no columns."""
+        return bool(panel.exist % self.tile.lanes) if isinstance(panel.exist, int) else panel.exist is not None
+
     def mask(self, panel: Panel, vector: int) -> Expression | None:
         """Return which lanes of a vector of a panel are columns; None if all are."""
-        if not panel.cut or vector != panel.vectors - 1:
+        if panel.exist is None or not self.is_cut(panel) or vector != panel.vectors - 1:
             return None
-        return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.width, self.tile.lanes)
+        if isinstance(panel.exist, int):
+            return column_mask(b.add(panel.begin, vector * self.tile.lanes), self.width, self.tile.lanes)
+        return b.less(ramp(vector * self.tile.lanes, self.tile.lanes), wide(panel.exist, self.tile.lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +161,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One tile: its number, its number among the tiles of its block, its panel, and the part of its sums."""
+    """One tile: its first row, its panel, and the part of its sums, which wait from row ``slot`` of their buffer on.
 
-    number: Expression
+    It is tile ``step`` of its block, of ``count`` (None: as many as the largest block has).
+    """
+
+    begin: Expression
+    slot: Expression
     step: Expression
-    tiles: Range
+    rows: RowBlock
     panel: Panel
     part: Part | None
+    count: Expression | None = None
 
 
 def wanted_tasks(target: Target) -> int:
@@ -151,11 +202,8 @@ def choose_blocking(
     ``is_copied`` the rows of a block are copied before use. ``block_bytes`` and ``span_bytes`` replace the
     sizes that are parts of the machine's caches.
     """
-    first, second = machine.working_set(1), machine.working_set(2)
-    longest = max((span_bytes or int(SPAN_SHARE * first)) // size, tile.unroll)
-    spans = -(-terms // longest) if is_cuttable and terms > longest * 5 // 4 else 1
-    span = terms if spans == 1 else -(-terms // (spans * tile.unroll)) * tile.unroll
-    spans = -(-terms // span)
+    second = machine.working_set(2)
+    spans, span = cut_in_spans(terms, tile.unroll, size, machine, span_bytes) if is_cuttable else (1, terms)
     row_bytes = max(span * size * tile.rows, 1)
     wanted = max(1, -(-tasks // panels))
     most = (block_bytes or int(BLOCK_SHARE * second)) // row_bytes
@@ -166,3 +214,14 @@ def choose_blocking(
     wanted = max(1, -(-tasks // rows.count))
     groups = split_evenly(panels, max(1, min(most, panels // wanted)))
     return Blocking(rows, groups, spans, span)
+
+
+def cut_in_spans(
+    terms: int, unroll: int, size: int, machine: Machine, span_bytes: int | None = None
+) -> tuple[int, int]:
+    """Return in how many spans sums of elements of ``size`` bytes go, and the terms of one but the last."""
+    longest = max((span_bytes or int(SPAN_SHARE * machine.working_set(1))) // size, unroll)
+    if terms <= longest * 5 // 4:
+        return 1, terms
+    span = -(-terms // (-(-terms // longest) * unroll)) * unroll
+    return -(-terms // span), span

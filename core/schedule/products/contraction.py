@@ -6,24 +6,42 @@ can be read as they lie; a constant left factor is packed into columns as high a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import loop
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.primitives.statements import counter, nest, over, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products import accumulation
-from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.blocking import Panel, Part, Place, Range, RowBlock
 from graft.core.schedule.products.branch_stores import finish_branches
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.factors import Factors, Outer
+from graft.core.schedule.products.fetching import Ahead, Fetching, Streams, streams_of
 from graft.core.schedule.products.packed_dot import copied_rows
-from graft.core.schedule.products.tiling import RegisterTile, Split
-from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, Load, Statement, Store, Variable
-from graft.core.tensor_ir.statements import allocate
+from graft.core.schedule.products.panel_copy import PanelCopy
+from graft.core.schedule.products.tiling import RegisterTile, Split, halves
+from graft.core.tensor_ir.anchors import VARIES
+from graft.core.tensor_ir.ir import (
+    Bitcast,
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    Let,
+    Load,
+    LoopKind,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.visit import substitute
 
 AHEAD_SHARE = 0.25
@@ -37,15 +55,17 @@ class ContractionScheduler(Factors):
 
     # ---- The whole function ----
 
-    def scheduled(self) -> Scheduled:
-        """Decide where the factors come from, and build the function."""
+    def scheduled(self) -> Scheduled | None:
+        """Decide where the factors come from, and build the function; None if the right one cannot be read."""
         self.pack_constants()
         self.blocking = self._blocked()
         self.mode = self.choose_mode()
+        if self.mode is None:
+            return None
         needs_copy = self._needs_groups()
         if self.mode == "packed by panel" and needs_copy:
             self.mode = "packed at once"
-        if self.mode == "packed by panel":
+        if self.mode == "packed by panel" and not self.parts.varies:
             one = Split(1, self.split.count, 0)
             self.blocking = replace(self.blocking, rows=one, groups=Split(self.panels, 1, 0))
         if needs_copy:
@@ -65,7 +85,15 @@ class ContractionScheduler(Factors):
         if self.parts.multiply.dot:
             knobs["dot"] = self.parts.multiply.dot
         stored = {factor.source: factor.stored for factor in packed}
-        return Scheduled(lambda: self.kernel.function(self._body(), replaced), stored, knobs=knobs)
+        return Scheduled(lambda: self._function(replaced), stored, knobs=knobs)
+
+    def _function(self, replaced: Mapping[Buffer, Buffer]) -> Function:
+        function = self.kernel.function(self._body(), replaced)
+        if self.copy_layout is not None:
+            for buffer in function.parameters:
+                self.copy_layout.flat(buffer)
+            function = self.copy_layout.function(function)
+        return replace(function, body=instantiate(function.body, {})) if self.parts.varies else function
 
     @property
     def _block_rows(self) -> int:
@@ -73,8 +101,11 @@ class ContractionScheduler(Factors):
         return self.blocking.largest_block * self.tile.rows
 
     def _body(self) -> Statement:
-        outer = {axis: self.parts.shape[axis] for axis in self.parts.outer}
+        outer = {axis: b.counted(self.parts.extents[axis]) for axis in self.parts.outer}
         if self.mode in ("in place", "packed before"):
+            return nest("outer", outer, "parallel", self._blocks)
+        if self.parts.varies:
+            self.copy_layout = Layout(Simplifier())
             return nest("outer", outer, "parallel", self._blocks)
         width, count = (self.tile.columns, 1) if self.mode == "packed by panel" else (self.padded, self.panels)
         self.buffer = scratch("panels", self.kind.dtype, width * self.parts.terms + count * self.spill)
@@ -117,57 +148,127 @@ class ContractionScheduler(Factors):
         return Block((fill, allocate((totals,), summing)))
 
     def _packed_panels(self, outer: Outer) -> Statement:
-        tiles = Range(b.index(0), b.index(self.split.count))
+        rows = self._block_of(Range(b.index(0), b.index(self.split.count)))
 
         def panel(panel: Panel) -> Statement:
-            if self.blocking.spans == 1:
-                rows = self._rows(outer, panel, tiles)
-            else:
-                rows = self._spans(outer, Range(panel.number, b.index(1)), tiles)
-            return self._allocated(Block((self._filled(outer, panel), rows)))
+            return self._allocated(Block((self._filled(outer, panel), self._sums(outer, panel, rows))))
 
         return self.columns.over("parallel", panel)
 
     def _blocks(self, outer: Outer) -> Statement:
         """Return the loops over blocks of rows and groups of panels."""
-        rows, groups = self.blocking.rows, self.blocking.groups
+        rows, groups, count = self.blocking.rows, self.blocking.groups, self.parts.row_count
         block = counter("block", rows.count)
-        tiles = Range(rows.begin(block), rows.length(block))
-        if self.blocking.spans == 1:
-            body = self.columns.over("parallel", lambda panel: self._rows(outer, panel, tiles))
+        if self.parts.height != VARIES:
+            number: b.Count = rows.count
+            kind: LoopKind = "parallel"
+            own = self._block_of(Range(rows.begin(block), rows.length(block)))
+        else:
+            number, block = b.divide(b.add(count, self._block_rows - 1), self._block_rows), Variable("block")
+            kind = "parallel" if self.panels == 1 else "serial"  # threads share what all rows read
+            first = b.multiply(block, self._block_rows)
+            own = RowBlock(first, b.minimum(b.subtract(count, first), self._block_rows))
+        if self.parts.varies:
+            body = self.columns.over("parallel", lambda panel: self._copied(outer, panel, own))
+        elif self.blocking.spans == 1:
+            body = self.columns.over("parallel", lambda panel: self._rows(outer, panel, own))
         else:
 
             def spans(group: Expression) -> Statement:
-                return self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
+                return self._spans(outer, Range(groups.begin(group), groups.length(group)), own)
 
             body = loop(groups.count, spans, "parallel", "group")
-        return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
+        return over(block, number, kind, self._with_copied_rows(outer, own, body))
 
-    def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:
+    def _block_of(self, tiles: Range) -> RowBlock:
+        first = self.split.begin(tiles.first)
+        return RowBlock(first, b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first), tiles)
+
+    def _copied(self, outer: Outer, panel: Panel, rows: RowBlock) -> Statement:
+        """Return the sums of a panel, behind the copy of its columns if they lie apart."""
+        layout = self.copy_layout
+        if layout is None:
+            return self._sums(outer, panel, rows)
+        places = {self.parts.axes[axis]: index for axis, index in outer.items()}
+        right = substitute(self.parts.right, places)
+        copy = PanelCopy.of(right, self.parts.depth, self.parts.column, self.tile.columns, layout, self.target.machine)
+        self.buffer = copy.panel
+        begin = b.subtract(panel.begin, panel.offset)
+        return copy.before(self._sums(outer, panel, rows), begin, panel.exist or self.tile.columns)
+
+    def _sums(self, outer: Outer, panel: Panel, rows: RowBlock) -> Statement:
+        """Return the sums of one panel, span by span if there are several."""
+        if self.blocking.spans == 1:
+            return self._rows(outer, panel, rows)
+        part = self._part(Range(panel.number, b.index(1)))
+        return self._over_spans(part, self._rows(outer, panel, rows, part))
+
+    def _spans(self, outer: Outer, panels: Range, rows: RowBlock) -> Statement:
         """Return the loops over the spans of the sums of a group of panels, and over those panels."""
-        blocking, number = self.blocking, Variable("span")
-        sums = blocking.largest_group * blocking.largest_block * self.tile.rows * self.tile.columns
-        partial = scratch("partial", self.parts.total.dtype, sums)
-        part = Part(number, panels, partial)
-        body = self.columns.over("serial", lambda panel: self._rows(outer, panel, tiles, part), panels)
-        return allocate((partial,), For(number, b.index(blocking.spans), "serial", body))
+        part = self._part(panels)
+        return self._over_spans(
+            part, self.columns.over("serial", lambda panel: self._rows(outer, panel, rows, part), panels)
+        )
+
+    def _part(self, panels: Range) -> Part:
+        sums = self.blocking.largest_group * self._waiting * self.tile.columns
+        return Part(Variable("span"), panels, scratch("partial", self.parts.total.dtype, sums))
+
+    @property
+    def _waiting(self) -> int:
+        """The rows of a panel whose sums wait; where the number of rows varies, those that two tiles share twice."""
+        return self._block_rows + (self.tile.rows if self.parts.height == VARIES else 0)
+
+    def _over_spans(self, part: Part, body: Statement) -> Statement:
+        assert isinstance(part.number, Variable), part.number
+        return allocate((part.buffer,), For(part.number, b.index(self.blocking.spans), "serial", body))
 
     # ---- Loops ----
 
-    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
-        """Return the loop over tiles of a panel; tiles are of one or two heights."""
+    def _rows(self, outer: Outer, panel: Panel, rows: RowBlock, part: Part | None = None) -> Statement:
+        """Return the loop over tiles of a panel; tiles are of one or two heights where their number is known."""
+        tiles = rows.tiles
+        if tiles is None:
+            return self._open_rows(halves(self.tile.rows), b.index(0), outer, panel, rows, part)
         step = b.index(0) if tiles.count == b.index(1) else Variable("tile")
         number = b.add(tiles.first, step)
-        place = Place(number, step, tiles, panel, part)
+        place = Place(self.split.begin(number), b.multiply(step, self.tile.rows), step, rows, panel, part)
         body = self.split.choose(number, lambda size: self._tile(outer, place, size))
         return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
 
+    def _open_rows(
+        self, heights: Sequence[int], done: Expression, outer: Outer, panel: Panel, rows: RowBlock, part: Part | None
+    ) -> Statement:
+        """Return tiles of the rows behind ``done`` of a block, the highest first, each height with code of its own.
+
+        The last tile of a height ends where the rows end, if it has more rows than are left, and computes some twice:
+        where the next lower height would not do, and if there are so many rows at all.
+        """
+        (height, *lower), own = heights, rows.count
+        number, count, after = Variable("tile"), Variable("tiles"), Variable("done")
+        slot = b.add(done, b.multiply(number, height))
+        begin = b.add(rows.first, b.minimum(slot, b.subtract(own, height)))
+        is_first = done == b.index(0)
+        step, of = (number, count) if is_first else (b.add(done, number), b.index(1))
+        place = Place(begin, slot, step, rows, panel, part, of)
+        tiles = For(number, count, "serial", self._tile(outer, place, height, 0 if is_first else 1))
+        covered = b.add(b.subtract(own, done), height - 1 - (lower[0] if lower else 0))
+        whole = b.select(b.less(own, height), b.index(0), b.divide(covered, height))
+        if not lower:
+            return Let(count, whole, tiles)
+        done = b.minimum(b.add(done, b.multiply(count, height)), own)
+        further = Let(after, done, self._open_rows(lower, after, outer, panel, rows, part))
+        return Let(count, whole, Block((tiles, further)))
+
     # ---- One tile ----
 
-    def _tile(self, outer: Outer, place: Place, height: int) -> Statement:
-        panel = place.panel
-        tile = replace(self.tile, rows=height, vectors=panel.vectors)
-        begin = self.split.begin(place.number)
+    def _tile(self, outer: Outer, place: Place, height: int, unroll: int = 0) -> Statement:
+        """Return a tile of sums and its epilogue; one pass adds ``unroll`` terms, 0: as many as others do."""
+        panel, begin, rows = place.panel, place.begin, place.rows
+        lanes, unroll = panel.lanes or self.tile.lanes, unroll or self.tile.unroll
+        tile = RegisterTile(height, panel.vectors, lanes, 1 if self.parts.terms == VARIES else unroll)
+        bound, at = self._bound_rows(begin, height)
+        own = b.subtract(begin, rows.first)
 
         def left(row: int) -> Expression:
             if self.left_packed is not None:
@@ -175,20 +276,18 @@ class ContractionScheduler(Factors):
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.left_packed.buffer, (b.add(start, step),))
             if self.grouped_rows is not None:
-                own = b.subtract(begin, self.split.begin(place.tiles.first))
                 return self.grouped_rows.packed_operand(b.add(own, row), self.parts.term())
             if self.small is not None:
                 width = DOTS[self.parts.multiply.dot].width
                 operand = self.small.packed_operand(self.parts.depth[0].variable, width)
-                return substitute(operand, self._places(outer, b.add(begin, row)))
+                return substitute(operand, at(outer, row))
             if self.copied_columns is not None:
-                start = b.multiply(b.subtract(begin, self.split.begin(place.tiles.first)), self.parts.terms)
+                start = b.multiply(own, self.parts.terms)
                 step = b.add(b.multiply(self.parts.term(), height), row)
                 return Load(self.copied_columns, (b.add(start, step),))
             if self.copied_rows is not None:
-                own = b.subtract(begin, self.split.begin(place.tiles.first))
                 return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))
-            return self._left_at(outer, b.add(begin, row))
+            return substitute(self.parts.left, at(outer, row))
 
         def right(vector: int) -> Expression:
             offset = vector * tile.lanes
@@ -200,8 +299,8 @@ class ContractionScheduler(Factors):
                     place = b.add(place, b.add(b.multiply(self.parts.term(), tile.columns), offset))
                 return Load(self.right_packed.buffer, (ramp(place, tile.lanes),))
             if self.buffer is not None:
-                return Load(self.buffer, (self.panel_place(panel, offset),))
-            return self._right_at(outer, b.add(panel.begin, offset), self.columns.mask(panel, vector))
+                return Load(self.buffer, (self.panel_place(panel, offset, tile.lanes),))
+            return self._right_at(outer, b.add(panel.begin, offset), self.columns.mask(panel, vector), tile.lanes)
 
         def store(totals: Buffer) -> Statement:
             return self.store(outer, place, tile, totals)
@@ -212,24 +311,36 @@ class ContractionScheduler(Factors):
         finish: Totals = store
         span = None
         if place.part is not None:
-            span = self._span(place.part)
+            span = self._span(place.part, tile.unroll)
             start, finish = self._continued(place, tile, start, finish)
-        ahead = self._ahead(outer, place, height)
-        multiply = self.parts.multiply
-        return accumulation.accumulate(
-            tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply
-        )
+        ahead = self._ahead(outer, place, tile)
+        multiply, depth = self.parts.multiply, self.parts.depth
+        if self.parts.terms == VARIES:
+            depth = (replace(depth[0], extent=1),)
+            span = accumulation.Span(b.index(0), self.parts.last_terms, 0)
+        body = accumulation.accumulate(tile, self.parts.total, start, depth, left, right, finish, span, ahead, multiply)
+        return bind(bound, body)
+
+    def _bound_rows(
+        self, begin: Expression, height: int
+    ) -> tuple[list[tuple[Variable, Expression]], Callable[[Outer, int], dict[Variable, Expression]]]:
+        """Return what is bound around a tile, and what gives the indices of its rows: divided once for all terms."""
+        axes, before = self.parts.axes, self.parts.before
+        if not before:
+            return [], lambda outer, row: self._places(outer, b.add(begin, row))
+        rows = [self.parts.at_row(b.add(begin, row)) for row in range(height)]
+        names = [{axis: Variable(axes[axis].name) for axis in places} for places in rows]
+        bound = [(own[axis], places[axis]) for own, places in zip(names, rows, strict=True) for axis in own]
+        return bound, lambda outer, row: {axes[axis]: index for axis, index in {**outer, **names[row]}.items()}
 
     def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue."""
-        panel, begin = place.panel, self.split.begin(place.number)
+        panel, begin = place.panel, place.begin
 
         def point(row: Expression, column: Expression) -> list[Expression]:
-            places = dict(outer)
-            if self.parts.rows is not None:
-                places[self.parts.rows] = b.add(begin, row)
+            places = {**outer, **self.parts.at_row(b.add(begin, row))}
             first = b.multiply(panel.number, self.tile.columns // self.parts.epilogue.turns)
-            places[self.parts.columns] = ramp(b.add(first, column), tile.lanes)
+            places[self.parts.columns] = ramp(b.add(b.add(first, panel.offset), column), tile.lanes)
             return [places[axis] for axis in range(len(self.parts.shape))]
 
         if self.parts.epilogue.branches:
@@ -240,35 +351,36 @@ class ContractionScheduler(Factors):
 
     def _initial(self, outer: Outer, place: Place, tile: RegisterTile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""
-        panel = place.panel
-        begin, offset = self.split.begin(place.number), vector * tile.lanes
+        panel, offset = place.panel, vector * tile.lanes
         columns = b.index(0) if self.mode == "packed by panel" else panel.begin
         column = ramp(b.add(columns, offset), tile.lanes)
-        own = b.add(b.subtract(begin, self.split.begin(place.tiles.first)), row)
+        own = b.add(b.subtract(place.begin, place.rows.first), row)
         value, sums = self.starts.read(self.parts.epilogue.initial, self.grouped_rows, own, column)
-        places = {**self._places(outer, b.add(begin, row)), **sums}
+        places = {**self._places(outer, b.add(place.begin, row)), **sums}
         places[self.parts.column] = ramp(b.add(panel.begin, offset), tile.lanes)
         return wide(vectorize_expression(value, places, self.columns.mask(panel, vector)), tile.lanes)
 
     # ---- Parts of sums ----
 
-    def _span(self, part: Part) -> accumulation.Span:
+    def _span(self, part: Part, unroll: int) -> accumulation.Span:
         """Return the terms of a part; the last part may be shorter."""
-        return accumulation.part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
+        return accumulation.part_span(self.parts.terms, self.blocking.span, unroll, part.number)
 
     def _continued(self, place: Place, tile: RegisterTile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
         """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
         assert place.part is not None
         part, blocking = place.part, self.blocking
-        slot = b.subtract(place.panel.number, part.panels.first)
-        slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
-        sums = accumulation.Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
+        panel = b.subtract(place.panel.number, part.panels.first)
+        slot = b.add(b.multiply(panel, self._waiting), place.slot)
+        sums = accumulation.Partial(part.buffer, b.multiply(slot, self.tile.columns), tile)
         ends = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
         return accumulation.continued(sums, self.parts.total.dtype, ends, start, finish)
 
-    def _ahead(self, outer: Outer, place: Place, height: int) -> accumulation.Ahead | None:
-        """Return what to fetch of constants while a tile of ``height`` rows is summed."""
-        return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
+    def _ahead(self, outer: Outer, place: Place, tile: RegisterTile) -> Fetching | None:
+        """Return what to fetch of constants while a tile is summed."""
+        if place.count is not None:
+            return self._streams(outer, place, place.count, tile.unroll)
+        return self._right_ahead(outer, place) or self._left_ahead(outer, place, tile.rows)
 
     @property
     def line(self) -> int:
@@ -279,7 +391,21 @@ class ContractionScheduler(Factors):
         """Whether a factor is so small that it stays in that cache."""
         return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.working_set(2)
 
-    def _left_ahead(self, outer: Outer, place: Place, height: int) -> accumulation.Ahead | None:
+    def _streams(self, outer: Outer, place: Place, count: Expression, unroll: int) -> Streams | None:
+        """Return what tile ``place.step`` of ``count`` fetches of the right factor: its share of what comes next."""
+        packed, width = self.right_packed, self.tile.columns
+        if packed is None or self._is_near(packed):
+            return None
+        first = b.index(0) if place.part is None else b.multiply(place.part.number, self.blocking.span)
+        begin = b.add(b.multiply(place.panel.begin, self.parts.terms), b.multiply(first, width))
+        following = b.add(b.add(packed.begin(outer), begin), self.blocking.span * width)
+        line = self.line // self.bytes
+        return streams_of(
+            packed.buffer, packed.contents.size, following, self.blocking.span // unroll, unroll * width, line,
+            place.step, count,
+        )  # fmt: skip
+
+    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
         """Return what to fetch of the left factor: the rows of the next tile."""
         packed = self.left_packed
         if packed is None or self._is_near(packed) or not self.parts.depth:
@@ -287,11 +413,11 @@ class ContractionScheduler(Factors):
         term = substitute(self.parts.term(), {self.parts.depth[-1].variable: b.index(0)})
         if place.part is not None:
             term = b.multiply(place.part.number, self.blocking.span)
-        row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
+        row = b.multiply(b.add(place.begin, height), self.parts.terms)
         begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
-        return accumulation.Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
+        return Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
 
-    def _right_ahead(self, outer: Outer, place: Place) -> accumulation.Ahead | None:
+    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
         """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or self._is_near(packed) or len(self.parts.depth) != 1:
@@ -310,4 +436,4 @@ class ContractionScheduler(Factors):
         advance = lines * line
         share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return accumulation.Ahead(packed.buffer, begin, advance, self.line)
+        return Ahead(packed.buffer, begin, advance, self.line)

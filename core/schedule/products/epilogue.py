@@ -202,10 +202,11 @@ def _branched(anchor: Stage, rest: Sequence[Stage], outputs: Sequence[Buffer]) -
         own = {stage.buffer for stage in piece}
         epilogue = epilogue_of(piece, [buffer for buffer in outputs if buffer in own])
         begin = branches[-1].end if branches else 0
-        if epilogue is None or _first_column(piece[0], anchor.buffer) != begin:
+        width = _columns(piece[0])
+        if epilogue is None or width is None or _first_column(piece[0], anchor.buffer) != begin:
             return None
-        branches.append(Branch(begin, begin + b.dims(piece[0].buffer)[-1], epilogue))
-    whole = branches[-1].end == b.dims(anchor.buffer)[-1]
+        branches.append(Branch(begin, begin + width, epilogue))
+    whole = branches[-1].end == _columns(anchor)
     stored = {buffer for branch in branches for buffer in branch.epilogue.outputs}
     return Epilogue(anchor, (), frozenset(outputs), tuple(branches)) if whole and stored.issuperset(outputs) else None
 

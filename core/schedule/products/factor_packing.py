@@ -12,6 +12,7 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile, Split
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage
 from graft.core.tensor_ir.visit import children, free_variables, loads, substitute, walk_expressions
@@ -74,7 +75,7 @@ def pack_right(
 
 def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor | None:
     """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one."""
-    if parts.rows is None:
+    if parts.rows is None or parts.height == VARIES:
         return None
     found = evaluate(kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
@@ -115,9 +116,11 @@ def evaluate(
     if any(load.buffer is source for load in loads(*others)):
         return None
     free = free_variables(factor)
-    axes = tuple(axis for axis in parts.outer if parts.axes[axis] in free and parts.shape[axis] > 1)
+    axes = tuple(axis for axis in parts.outer if parts.axes[axis] in free and parts.shape[axis] != 1)
     places = (*(parts.axes[axis] for axis in (*axes, own)), *(loop.variable for loop in parts.depth))
     extents = (*(parts.shape[axis] for axis in (*axes, own)), *(loop.extent for loop in parts.depth))
+    if VARIES in extents:
+        return None
     zeros = {variable: b.index(0) for variable in parts.axes if variable not in places}
     whole = Buffer("factor", factor.type.dtype, tuple(map(b.index, extents)), memory="scratch")
     stage = Stage(whole, places, substitute(factor, zeros))

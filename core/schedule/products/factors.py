@@ -11,18 +11,39 @@ from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.flat_stages import Layout, stride
 from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.schedule.parameters import ContractionParameters, Packing
 from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
+from graft.core.schedule.products.blocking import (
+    BLOCK_SHARE,
+    COPIED_SHARE,
+    Blocking,
+    Columns,
+    Panel,
+    RowBlock,
+    choose_blocking,
+    cut_in_spans,
+    wanted_tasks,
+)
 from graft.core.schedule.products.dot_grouping import Sum
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_packed
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, ranked_tiles, split_evenly, with_dot
+from graft.core.schedule.products.tiling import (
+    RegisterTile,
+    Split,
+    adjusted_tile,
+    lanes_of,
+    ranked_tiles,
+    split_evenly,
+    with_dot,
+)
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
-from graft.core.tensor_ir.visit import free_variables, substitute
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
 USUAL_VECTORS = 2
@@ -45,8 +66,39 @@ Found with eight ways. For twelve, nine rows were tried only together with large
 STREAMS, FEW_ROWS = 8, 4
 """A large right factor that is read where it lies, for so few rows, is read so many of its rows at one time."""
 
+USUAL = 128
+"""The rows, columns or terms that are counted where their number varies ..."""
+NARROW = 2
+"""... but columns as vectors of a tile: of what is left over at their end, less is in vain ..."""
+MOST_ROWS, NEAR = 8, 1.006
+"""... and rows of a tile at the most: where each begins stays in a register for addresses. Tiles that take so much of
+the fewest cycles are as good: the one with the least code is taken."""
+LEAST_ROWS, MOST_COPIED = 256, 512
+"""Rows of a block at the least where they vary: the right factor passes once for each, from farther than the left; and
+at the most where they are copied first."""
+
 Outer = dict[int, Expression]
 Mode = Literal["in place", "packed before"] | Packing
+
+
+def usual_size(parts: Contraction, target: Target) -> tuple[int, int]:
+    """Return the rows and columns that tiles are chosen for: those of the product, or what is usual."""
+    width = parts.width if parts.width != VARIES else NARROW * lanes_of(parts.left.type.dtype, target)
+    return (USUAL if parts.height == VARIES else parts.height), width
+
+
+def _chosen_tile(parts: Contraction, target: Target) -> RegisterTile:
+    """Return the tile of fewest cycles; of those nearly as good, if extents vary, one that leaves no columns over."""
+    (height, width), dtype = usual_size(parts, target), parts.left.type.dtype
+    shaped, busy = with_dot(parts.multiply.dot, target)
+    busy += parts.held_vectors(USUAL_VECTORS)
+    ranked = ranked_tiles(height, width, dtype, shaped, busy)
+    ranked = [row for row in ranked if parts.epilogue.allows(row[1].columns)]
+    if not parts.varies:
+        return ranked[0][1]
+    ranked = [row for row in ranked if row[1].rows <= MOST_ROWS]
+    good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
+    return min(good, key=lambda tile: (-(-width // tile.lanes) % tile.vectors > 0, tile.vectors))
 
 
 class Factors:
@@ -68,24 +120,23 @@ class Factors:
         self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        shaped, busy = with_dot(parts.multiply.dot, target)
-        busy += parts.held_vectors(USUAL_VECTORS)
-        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, shaped, busy)
-        if not parts.epilogue.allows(chosen.columns):
-            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, shaped, busy)
-            chosen = next(tile for _, tile in ranked if parts.epilogue.allows(tile.columns))
-        self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
+        height, width = usual_size(parts, target)
+        chosen = _chosen_tile(parts, target)
+        self.tile = adjusted_tile(chosen, height, width, wanted.rows, wanted.vectors, wanted.unroll)
         if not parts.epilogue.allows(self.tile.columns):
             self.tile = replace(self.tile, vectors=chosen.vectors)
-        self.split = split_evenly(parts.height, self.tile.rows)
-        self.columns = Columns(parts.width, self.tile)
+        self.split = split_evenly(height, self.tile.rows)
+        """The rows in tiles; where their number varies, as many as is usual."""
+        machine, copies = target.machine, not self.lies_by_rows()
+        has_masks = copies or machine.masks or machine.masked_loads or self.tile.lanes == 1
+        self.columns = Columns(parts.width, self.tile, parts.extents[parts.columns], has_masks)
         self.panels, self.padded = self.columns.panels, self.columns.padded
-        self.is_streamed = self.split.count == 1
+        self.is_streamed = self.split.count == 1 and not parts.varies
         """Whether each element of the right factor is used by one tile only: then memory is the limit."""
         self.blocking: Blocking
         self.left_packed: PackedFactor | None = None
         self.right_packed: PackedFactor | None = None
-        self.mode: Mode = "in place"
+        self.mode: Mode | None = "in place"
         self.buffer: Buffer | None = None
         """The panels that are filled at run time."""
         self.spill = 0
@@ -94,6 +145,8 @@ class Factors:
         """The rows of the left factor at a better distance, if they are copied at run time."""
         self.copied_columns: Buffer | None = None
         """The rows of the left factor in columns as high as a tile, if they are copied so at run time."""
+        self.copy_layout: Layout | None = None
+        """The flat buffers of what copies panels of which the number varies."""
         self.starts = Starts(sums, parts.multiply.swapped)
         self.grouped_rows: CopiedRows | None = None
         """The rows of the left factor in groups, if they are copied at run time."""
@@ -119,6 +172,8 @@ class Factors:
     def _blocked(self) -> Blocking:
         """Decide in which order tiles are computed."""
         parts, whole = self.parts, self.padded * self.parts.terms * self.bytes
+        if parts.varies:
+            return self._blocked_if_varying()
         tasks = max(1, wanted_tasks(self.target) // parts.batch)
         if not self.is_streamed:
             cuttable = len(parts.depth) == 1
@@ -134,10 +189,38 @@ class Factors:
         groups = split_evenly(self.panels, -(-self.panels // min(tasks, self.panels)))
         return Blocking(split_evenly(1, 1), groups, -(-parts.terms // span), span)
 
-    def choose_mode(self) -> Mode:
-        """Decide when and how much of the right factor is packed at one time."""
+    def _blocked_if_varying(self) -> Blocking:
+        """Decide in which order tiles are computed of which the number varies: panel by panel."""
+        parts, machine = self.parts, self.target.machine
+        cuttable = len(parts.depth) == 1 and parts.rows is not None and parts.terms != VARIES
+        terms, one = parts.terms if parts.terms != VARIES else USUAL, Split(1, 1, 0)
+        if parts.height != VARIES:
+            blocking = choose_blocking(
+                self.tile, self.split, 1, terms, self.bytes, 1, cuttable, machine=machine,
+                block_bytes=self.parameters.block_bytes, span_bytes=self.parameters.span_bytes,
+            )  # fmt: skip
+            return replace(blocking, groups=one)
+        spans, span = cut_in_spans(terms, self.tile.unroll, self.bytes, machine, self.parameters.span_bytes)
+        if not cuttable:
+            spans, span = 1, terms
+        most = self.parameters.block_bytes or int(BLOCK_SHARE * machine.working_set(2))
+        rows = max(most // max(1, span * self.bytes), LEAST_ROWS)
+        rows = min(rows, MOST_COPIED) if self._needs_groups() else rows
+        tiles = -(-rows // self.tile.rows)
+        return Blocking(Split(1, tiles, 0), one, spans, span)
+
+    def choose_mode(self) -> Mode | None:
+        """Decide when and how much of the right factor is packed at one time; None if there is no way.
+
+        Where extents vary, panels are copied of a factor whose columns lie apart, if several rows read what is copied
+        and a panel stays in a cache.
+        """
         if self.right_packed is not None:
             return "packed before"
+        if self.parts.varies:
+            if self.parts.multiply.dot or self.lies_by_rows():
+                return None if self.parts.multiply.dot else "in place"
+            return "packed by panel" if self._is_worth_copying() else None
         if self.parameters.packing is not None and not self.is_streamed:
             return self.parameters.packing
         if not self.must_pack():
@@ -151,6 +234,25 @@ class Factors:
         return (
             "packed by panel" if enough and (left <= self._packable or whole > 4 * self._packable) else "packed at once"
         )
+
+    def lies_by_rows(self) -> bool:
+        """Whether neighbouring columns of the right factor are neighbours in memory."""
+        column = self.parts.column
+
+        def is_contiguous(load: Load) -> bool:
+            *before, last = load.indices
+            apart = column in free_variables(*before) or load.buffer.strides is not None
+            return not apart and stride(last, column, Simplifier()) == 1
+
+        along = (load for load in loads(self.parts.right) if column in free_variables(*load.indices))
+        return all(map(is_contiguous, along))
+
+    def _is_worth_copying(self) -> bool:
+        parts = self.parts
+        if parts.terms == VARIES or parts.height == 1:
+            return False
+        panel = parts.terms * self.tile.columns * element_bits(parts.right.type.dtype) // 8
+        return panel <= COPIED_SHARE * self.target.machine.working_set(3)
 
     def must_pack(self) -> bool:
         """Whether the right factor is copied: its rows are not vectors in memory, or are far apart and used often."""
@@ -184,7 +286,7 @@ class Factors:
     def _rows_conflict(self) -> bool:
         """Whether the rows of a tile of the left factor would compete for the same lines of the first-level cache."""
         left = self.parts.left
-        if self.left_packed is not None or not isinstance(left, Load) or self.parts.rows is None:
+        if self.left_packed is not None or not isinstance(left, Load) or self.parts.rows is None or self.parts.varies:
             return False
         last = left.indices[-1]
         inner = self.parts.depth[-1]
@@ -196,7 +298,7 @@ class Factors:
     def lie_apart(self, rows_of_block: int) -> bool:
         """Whether rows of the left factor are copied, for each of their terms lies in another line of the caches."""
         left, rows = self.parts.left, self.parts.rows
-        if not self.target.machine.caches or self.panels < PACK_TILES or rows is None:
+        if not self.target.machine.caches or self.panels < PACK_TILES or rows is None or self.parts.varies:
             return False
         if self.left_packed is not None or self.parts.multiply.dot:
             return False
@@ -208,25 +310,25 @@ class Factors:
             left.indices[-1]
         )
 
-    def _with_copied_rows(self, outer: Outer, tiles: Range, body: Statement) -> Statement:
+    def _with_copied_rows(self, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows of the left factor, if rows are copied."""
         if self.grouped_rows is not None:
-            return self._with_grouped_rows(self.grouped_rows, outer, tiles, body)
+            return self._with_grouped_rows(self.grouped_rows, outer, rows, body)
         if self.copied_columns is not None:
-            return self._with_copied_columns(self.copied_columns, outer, tiles, body)
+            return self._with_copied_columns(self.copied_columns, outer, rows, body)
         if self.copied_rows is None:
             return body
         row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
-        place, first = ramp(b.multiply(step, lanes), lanes), self.split.begin(tiles.first)
-        value = self._left_at(outer, b.add(first, row))
+        place = ramp(b.multiply(step, lanes), lanes)
+        value = self._left_at(outer, b.add(rows.first, row))
         copy = Store(self.copied_rows, (row, place), vectorize_expression(value, {self.parts.depth[0].variable: place}))
         inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
-        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
-        return Allocate(self.copied_rows, Block((For(row, count, "parallel", inner), body)))
+        return Allocate(self.copied_rows, Block((For(row, rows.count, "parallel", inner), body)))
 
-    def _with_copied_columns(self, columns: Buffer, outer: Outer, tiles: Range, body: Statement) -> Statement:
+    def _with_copied_columns(self, columns: Buffer, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows: a tile after the other, term by term."""
-        tile, first = Variable("tile"), self.split.begin(tiles.first)
+        tile, first, tiles = Variable("tile"), rows.first, rows.tiles
+        assert tiles is not None, "rows in columns whose number varies"
         begin = self.split.begin(b.add(tiles.first, tile))
 
         def copied(height: int) -> Statement:
@@ -243,16 +345,15 @@ class Factors:
         copy = self.split.choose(b.add(tiles.first, tile), copied)
         return Allocate(columns, Block((For(tile, tiles.count, "parallel", copy), body)))
 
-    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
-        row, first, multiply = Variable("row"), self.split.begin(tiles.first), self.parts.multiply
-        if self.small is not None and rows.buffer.dtype == self.small.dtype:
-            places = self._places(outer, b.add(first, row))
-            copy = copy_elements(self.small, rows, row, places, multiply, self.tile.lanes)
+    def _with_grouped_rows(self, copied: CopiedRows, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
+        row, multiply = Variable("row"), self.parts.multiply
+        if self.small is not None and copied.buffer.dtype == self.small.dtype:
+            places = self._places(outer, b.add(rows.first, row))
+            copy = copy_elements(self.small, copied, row, places, multiply, self.tile.lanes)
         else:
-            operand = self._left_at(outer, b.add(first, row))
-            copy = instantiate(copy_packed(operand, rows, row, self.parts.term(), multiply, self.over_depth), {})
-        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
-        return rows.around(Block((For(row, count, "parallel", copy), body)))
+            operand = self._left_at(outer, b.add(rows.first, row))
+            copy = instantiate(copy_packed(operand, copied, row, self.parts.term(), multiply, self.over_depth), {})
+        return copied.around(Block((For(row, rows.count, "parallel", copy), body)))
 
     def over_depth(self, body: Statement, *, is_masked: bool = False) -> Statement:
         """Return the loops of the reduction around ``body``; masks of loads are looked at before the innermost."""
@@ -267,27 +368,26 @@ class Factors:
         lanes = self.tile.lanes
         statements: list[Statement] = []
         for vector in range(panel.vectors):
-            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self.columns.mask(panel, vector))
+            value = self._right_at(outer, b.add(panel.begin, vector * lanes), self.columns.mask(panel, vector), lanes)
             statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), wide(value, lanes)))
         return self.over_depth(Block(tuple(statements)))
 
     def panel_place(self, panel: Panel, offset: Expression | int, lanes: int = 0) -> Expression:
         """Return the index in the buffer of the vector ``offset`` elements into the current row of a panel."""
         before = b.add(b.multiply(panel.begin, self.parts.terms), b.multiply(panel.number, self.spill))
-        begin = b.index(0) if self.mode == "packed by panel" else before
-        row = b.add(begin, b.multiply(self.parts.term(), panel.vectors * self.tile.lanes))
+        begin = panel.offset if self.mode == "packed by panel" else before
+        width = self.tile.columns if self.parts.varies else panel.vectors * self.tile.lanes
+        row = b.add(begin, b.multiply(self.parts.term(), width))
         return ramp(b.add(row, offset), lanes or self.tile.lanes)
 
-    def _right_at(self, outer: Outer, column: Expression, mask: Expression | None) -> Expression:
+    def _right_at(self, outer: Outer, column: Expression, mask: Expression | None, lanes: int) -> Expression:
         places = {self.parts.axes[axis]: index for axis, index in outer.items()}
-        places[self.parts.column] = ramp(column, self.tile.lanes)
+        places[self.parts.column] = ramp(column, lanes)
         return vectorize_expression(self.parts.right, places, mask)
 
     def _left_at(self, outer: Outer, row: Expression) -> Expression:
         return substitute(self.parts.left, self._places(outer, row))
 
     def _places(self, outer: Outer, row: Expression) -> dict[Variable, Expression]:
-        places: dict[Variable, Expression] = {self.parts.axes[axis]: index for axis, index in outer.items()}
-        if self.parts.rows is not None:
-            places[self.parts.axes[self.parts.rows]] = row
-        return places
+        places = {**outer, **self.parts.at_row(row)}
+        return {self.parts.axes[axis]: index for axis, index in places.items()}

@@ -22,6 +22,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages, turn
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tiling import lanes_of, ranked_tiles
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Binary, Buffer, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import substitute
 
@@ -48,9 +49,9 @@ class _Part:
         return self.product.right
 
     @property
-    def leading(self) -> tuple[int, ...]:
+    def leading(self) -> tuple[Expression, ...]:
         """The extents of all axes but the columns."""
-        return self.product.shape[:-1]
+        return self.product.extents[:-1]
 
 
 def fits(width: int, dtype: str, target: Target) -> bool:
@@ -109,7 +110,9 @@ def _part(kernel: Kernel) -> _Part | None:
     stages = fused_stages(kernel)
     epilogue = None if stages is None or kernel.anchor is not Trait.CONTRACTION else epilogue_of(stages, kernel.outputs)
     product = None if epilogue is None else analyse(epilogue)
-    if stages is None or product is None or stages[0].epilogue is not None or product.columns != len(product.shape) - 1:
+    if stages is None or product is None or stages[0].epilogue is not None:
+        return None
+    if product.columns != len(product.shape) - 1 or VARIES in (product.width, product.terms):
         return None
     right, loops = product.right, [loop.variable for loop in product.depth]
     if not isinstance(right, Load) or right.mask is not None or right.buffer not in kernel.constants:

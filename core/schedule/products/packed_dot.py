@@ -18,7 +18,7 @@ from graft.core.schedule.products.product_axes import Contraction, Multiply, ana
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
-from graft.core.types import Type
+from graft.core.types import Type, element_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,9 @@ def copy_elements(
     lanes: int,
 ) -> ir.Statement:
     """Return what copies a row of small elements, whole vectors at a time, zeros behind the last."""
-    chunk = lanes * rows.width
     value = substitute(small.value, places)
+    widest = max((element_bits(load.type.dtype) for load in loads(value)), default=0)
+    chunk = lanes * min(rows.width, max(1, 32 // widest)) if widest else lanes * rows.width
     total, own = ir.Buffer("total", "int32", (b.index(lanes),), memory="register"), (ramp(0, lanes),)
 
     def copy(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:

@@ -6,7 +6,7 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.schedule.products.blocking import Range
+from graft.core.schedule.products.blocking import RowBlock
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, with_packed_operands
@@ -35,19 +35,18 @@ class PatchedProduct(ContractionScheduler):
     def _needs_groups(self) -> bool:
         return True
 
-    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
-        row, first = Variable("row"), self.split.begin(tiles.first)
-        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
-        (height, width), pixel = self.window.windows.target, b.add(first, row)
+    def _with_grouped_rows(self, copied: CopiedRows, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
+        row = Variable("row")
+        (height, width), pixel = self.window.windows.target, b.add(rows.first, row)
         n, y, x = Variable("n"), Variable("y"), Variable("x")
         line = b.divide(pixel, width)
         number: Expression = b.index(0)
         row_of = line
         if self.window.shape[0] > 1:
             number, row_of = b.divide(line, height), b.modulo(line, height)
-        patch = self.window.patch(rows.buffer, (row,), (n, y, x), self.target)
+        patch = self.window.patch(copied.buffer, (row,), (n, y, x), self.target)
         copy = bind(((n, number), (y, row_of), (x, b.modulo(pixel, width))), patch)
-        return rows.around(Block((For(row, count, "parallel", copy), body)))
+        return copied.around(Block((For(row, rows.count, "parallel", copy), body)))
 
 
 def patched_product(
@@ -56,6 +55,8 @@ def patched_product(
     """Return the scheduler of a product of patches; None if what follows the product is not elementwise."""
     plain = contraction_of(kernel)
     dots = plain and with_packed_operands(plain, kernel.constants, target)
-    if not dots or dots.small is None or any(load.buffer is window.matrix for load in loads(dots.parts.left)):
+    if not dots or dots.parts.varies or dots.small is None:
+        return None
+    if any(load.buffer is window.matrix for load in loads(dots.parts.left)):
         return None
     return PatchedProduct(kernel, dots.parts, target, wanted, dots.small, window)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import column_mask, interleave, ramp, scratch, wide
 from graft.core.schedule.products.accumulation import store_into
-from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.blocking import Panel, Part, Place, RowBlock
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.tiling import RegisterTile
@@ -41,13 +41,13 @@ class TransposedScheduler(ContractionScheduler):
         most = min(self.parts.height, self.blocking.largest_block * self.tile.rows)
         return -(-most // self.tile.lanes) * self.tile.lanes
 
-    def _rows(self, outer: Outer, panel: Panel, tiles: Range, part: Part | None = None) -> Statement:
+    def _rows(self, outer: Outer, panel: Panel, rows: RowBlock, part: Part | None = None) -> Statement:
         if not self._turns():
-            return super()._rows(outer, panel, tiles, part)
+            return super()._rows(outer, panel, rows, part)
         self.sums = scratch("sums", "float32", self._waiting_rows(), panel.vectors * self.tile.lanes)
-        self.first = self.split.begin(tiles.first)
-        end = self.split.begin(b.add(tiles.first, tiles.count))
-        sums = super()._rows(outer, panel, tiles, part)
+        self.first = rows.first
+        end = b.add(rows.first, rows.count)
+        sums = super()._rows(outer, panel, rows, part)
         finish = self._transposed(outer, panel, self.sums, end)
         if part is not None:
             finish = ir.If(b.equal(part.number, self.blocking.spans - 1), finish)
@@ -57,7 +57,7 @@ class TransposedScheduler(ContractionScheduler):
         """Return the stores of a tile of sums, behind the epilogue or where they wait for it."""
         if self.sums is None:
             return super().store(outer, place, tile, totals)
-        begin = b.subtract(self.split.begin(place.number), self.first)
+        begin = b.subtract(place.begin, self.first)
 
         def waiting(row: int, vector: int) -> tuple[Expression, ...]:
             return b.add(begin, row), ramp(vector * tile.lanes, tile.lanes)

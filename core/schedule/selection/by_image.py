@@ -1,9 +1,7 @@
-"""Kernels in which nothing but the batch varies: the schedule that one image has, in a loop over the images.
+"""Convolutions in which nothing but the batch varies: the schedule that one image has, in a loop over the images.
 
-Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Products of rows are not
-taken: theirs are counted through all images, so that weights are read once for all of them; nor are convolutions of so
-few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger. The last
-row takes products that nothing else takes, such as those over several axes whose columns lie apart.
+Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Those of so few pixels are
+not taken: theirs are counted through all images, so that weights are read once for all of them.
 """
 
 from __future__ import annotations
@@ -16,19 +14,15 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
-from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, StrategyTable
 
 LEAST_PIXELS = 16
 """Pixels of one image for which its own convolution reads the weights."""
-LEAST_ROWS = 64
-"""Rows of one image for which its own product of integers reads the weights."""
-PRODUCTS = frozenset({Trait.CONTRACTION})
 
 
-def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
-    """Return the strategies that take the schedules of a table for kernels of numbers."""
+def by_image(numbers: StrategyTable) -> Strategy:
+    """Return the strategy that takes the schedules of a table for kernels of numbers."""
 
     def inner(anchor: Anchor) -> Anchor:
         assert anchor.image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
@@ -38,8 +32,7 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         image = anchor.image
         assert image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
         found = numbers.scheduled(inner(anchor), target)
-        is_sum = anchor.convolution is not None or anchor.kernel.anchor in PRODUCTS
-        if is_sum and found.strategy == numbers.rows[-1].name:
+        if found.strategy == numbers.rows[-1].name:
             return Reject("cost", f"one image has no schedule but {found.strategy}")
         knobs = {"image": found.strategy, **found.knobs}
         return replace(found, source=lambda: image.for_all(found.function, target.machine), knobs=knobs)
@@ -62,19 +55,8 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         return numbers.rounds(inner(anchor), target)
 
     is_for_integers = any(row.is_for_integers for row in numbers.of(Trait.CONVOLUTION))
-    return (
-        Strategy(
-            "convolution_by_image",
-            CONVOLUTIONS,
-            build,
-            applies,
-            candidates,
-            is_for_integers,
-            rounds=rounds,
-            varies=True,
-        ),
-        Strategy("product_by_image", PRODUCTS, build, _takes_product, varies=True),
-        Strategy("other_product_by_image", PRODUCTS, build, applies, varies=True),
+    return Strategy(
+        "convolution_by_image", CONVOLUTIONS, build, applies, candidates, is_for_integers, rounds=rounds, varies=True
     )
 
 
@@ -88,16 +70,3 @@ def applies(anchor: Anchor, target: Target) -> Answer:
     if found is not None and prod(found.window.windows.target) < LEAST_PIXELS:
         return Reject("size", "an image has few pixels")
     return True
-
-
-def _takes_product(anchor: Anchor, target: Target) -> Answer:
-    """Whether a product is one of integers, and one image has rows enough."""
-    fits = applies(anchor, target)
-    image = anchor.image
-    if not fits or image is None:
-        return fits
-    stage = image.kernel.stages[image.kernel.anchor_stage]
-    if not stage.value.type.is_integer:
-        return Reject("dtype", "no product of integers")
-    rows = prod((constant_shape(stage.buffer) or (0,))[:-1])
-    return True if rows >= LEAST_ROWS else Reject("size", "an image has few rows")

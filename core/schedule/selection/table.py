@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from graft.core.schedule.selection import by_image
+from graft.core.schedule.selection.by_image import by_image
 from graft.core.schedule.strategies.attention import fused_attention
 from graft.core.schedule.strategies.contractions import (
     block_scaled,
     blocked_product,
     narrow_weights,
-    varying_product,
 )
 from graft.core.schedule.strategies.convolutions import (
     depthwise,
@@ -55,7 +54,6 @@ _LOOPS = (
     # products
     block_scaled.STRATEGY,
     narrow_weights.STRATEGY,
-    varying_product.STRATEGY,
     blocked_product.STRATEGY,
 )
 _NESTS = (
@@ -65,6 +63,5 @@ _NESTS = (
     fused_rows.STRATEGY,
     generic_nest.STRATEGY,
 )
-_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, _OTHERS_BY_IMAGE = by_image.rows(StrategyTable((*_LOOPS, *_NESTS)))
-TABLE = StrategyTable((_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, *_LOOPS, _OTHERS_BY_IMAGE, *_NESTS))
+TABLE = StrategyTable((by_image(StrategyTable((*_LOOPS, *_NESTS))), *_LOOPS, *_NESTS))
 """The strategies for extents that are numbers, for such as are known only when a kernel runs, and for both."""

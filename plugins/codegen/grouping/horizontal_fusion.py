@@ -19,6 +19,7 @@ from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import is_recomputed
+from graft.core.schedule.products.factors import USUAL
 from graft.core.schedule.products.joined_products import beside_pays, fits, stacking_pays
 from graft.plugins.codegen.grouping.fusion import Group
 from graft.plugins.codegen.grouping.stacked_convolutions import family_of_convolution, stacked
@@ -84,22 +85,26 @@ def _together(members: Sequence[Group]) -> Group | None:
 
 
 def _beside_pays(groups: Sequence[Group], turns: bool, target: Target) -> bool:
-    shapes = [group.anchor.outputs[0].static_shape or () for group in groups]
-    return beside_pays(
-        prod(shapes[0][:-1]), [shape[-1] for shape in shapes], groups[0].anchor.dtype, target, turns=turns
-    )
+    shapes = [group.anchor.outputs[0].shape or () for group in groups]
+    rows = [extent for extent in shapes[0][:-1] if isinstance(extent, int)]
+    height = prod(rows) if len(rows) == len(shapes[0]) - 1 else USUAL
+    widths = [shape[-1] for shape in shapes if isinstance(shape[-1], int)]
+    return beside_pays(height, widths, groups[0].anchor.dtype, target, turns=turns)
 
 
 def _family_of_product(group: Group, target: Target) -> Hashable:
     """Return what products have in common that may stand side by side; None for a group that is no such product."""
     node = group.anchor
     left, right = node.input(0), node.input(1)
-    shape = node.outputs[0].static_shape
+    shape = node.outputs[0].shape
+    width = shape[-1] if shape else None
     if group.trait is not Trait.CONTRACTION or group.before or node.op_type not in PRODUCTS or node.domain:
         return None
     if left is None or right is None or left.is_constant or not right.is_constant or right.rank != 2:
         return None
-    if not shape or 0 in shape or node.dtype not in DTYPES or not fits(shape[-1], node.dtype, target):
+    if not shape or 0 in shape or None in shape or node.dtype not in DTYPES:
+        return None
+    if not isinstance(width, int) or not fits(width, node.dtype, target):
         return None
     turns = node.attribute("transA", 0), node.attribute("transB", 0)
     return node.op_type, left.value, node.dtype, turns

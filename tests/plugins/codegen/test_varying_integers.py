@@ -23,7 +23,7 @@ def drawn(dtype: str, *shape: int) -> np.ndarray:
 
 def schedule_of(program: Program) -> list[dict[str, object]]:
     calls = [call for procedure in program.description.procedures for call in procedure.calls]
-    return [dict(call.schedule) for call in calls if dict(call.schedule).get("strategy") == "varying_product"]
+    return [dict(call.schedule) for call in calls if dict(call.schedule).get("strategy") == "blocked_product"]
 
 
 @pytest.mark.parametrize("target", [None, "x86-64-v2"])

@@ -8,7 +8,6 @@ of rows. (The loops: `graft.core.schedule.strategies.contractions.block_scaled_l
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import is_
 
 from graft.core.machine.target import Target
@@ -16,9 +15,9 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_into
-from graft.core.schedule.products.epilogue import epilogue_of, indexed_by_axes
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
+from graft.core.schedule.products.product_axes import by_rows
 from graft.core.schedule.strategies.contractions.block_scaled_loops import BlockScaled, Loops
-from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Buffer, Constant, Stage
 from graft.core.tensor_ir.ordered_stages import is_sequential
@@ -46,12 +45,12 @@ def block_scaled_of(kernel: Kernel) -> BlockScaled | None:
         return None
     if any(load.buffer is sums.buffer for stage in followers for load in loads(stage.value)):
         return None
-    return _taken_apart(sums, Product(epilogue, total.value, total.value, (), len(total.axes) - 1, ()))
+    return _taken_apart(sums, epilogue)
 
 
-def _taken_apart(sums: Stage, product: Product) -> BlockScaled | None:
+def _taken_apart(sums: Stage, epilogue: Epilogue) -> BlockScaled | None:
     """Return the sums of blocks and the ordered sum of them, by what their factors depend on."""
-    total, factors = product.epilogue.anchor, factors_of(sums)
+    total, factors = epilogue.anchor, factors_of(sums)
     outer, inner = total.reduction, sums.reduction
     assert outer is not None and inner is not None, "a sum without a sum"
     ordered = outer.is_ordered and outer.operator == "add" and len(outer.axes) == len(inner.axes) == 1
@@ -76,8 +75,7 @@ def _taken_apart(sums: Stage, product: Product) -> BlockScaled | None:
     rows = tuple(n for n, axis in enumerate(total.axes[:-1]) if axis not in in_right and shape[n] != b.index(1))
     if any(total.axes[n] not in in_left for n in rows):
         return None
-    apart = replace(product, left=left, right=right, rows=rows, depth=(outer.axes[0], inner.axes[0]))
-    return BlockScaled(apart, sums.buffer, inner.initial, number, term, *counts)
+    return BlockScaled(by_rows(epilogue, left, right, rows), sums.buffer, inner.initial, number, term, *counts)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -16,8 +16,8 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import LINE, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products import accumulation
+from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile, choose_tile, halves
-from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, bound, loops_over
 from graft.core.tensor_ir.visit import children, free_variables, loads, substitute, with_children
@@ -40,7 +40,7 @@ class BlockScaled:
     and ``term``.
     """
 
-    product: Product
+    product: Contraction
     sums: ir.Buffer
     initial: ir.Expression
     """What the sum of a block starts from."""
@@ -58,7 +58,7 @@ class BlockScaled:
     @property
     def outer(self) -> list[int]:
         """The axes of the result that both factors have: each of their places has a product of its own."""
-        own = (*self.product.rows, self.product.columns)
+        own = (*self.product.every_row, self.product.columns)
         return [axis for axis in range(len(self.product.axes)) if axis not in own]
 
 
@@ -75,7 +75,7 @@ class Loops:
     @classmethod
     def of(cls, product: BlockScaled, target: Target) -> Loops:
         """Return the loops for a target."""
-        height = product.product.height
+        height = product.product.row_count
         rows = int(height.value) if isinstance(height, ir.Constant) else USUAL
         tile = choose_tile(max(1, rows), product.width, product.sums.dtype, target)
         tile = replace(tile, unroll=gcd(product.block, TERMS))
@@ -101,9 +101,9 @@ class Loops:
     def body(self) -> ir.Statement:
         """Return all loops; those of one level are shared by threads."""
         product, outer = self.product.product, self.product.outer
-        height = product.height
+        height = product.row_count
         is_one = isinstance(height, ir.Constant) and int(height.value) <= self.most
-        many = any(product.shape[axis] != b.index(1) for axis in outer)
+        many = any(product.extents[axis] != b.index(1) for axis in outer)
         shared = "outer" if many else "panel" if is_one or self.product.width > FEW * self.columns else "chunk"
         chunk = ir.Variable("chunk")
         first = b.index(0) if is_one else b.multiply(chunk, self.most)
@@ -112,7 +112,7 @@ class Loops:
         if not is_one:
             count = b.divide(b.add(height, self.most - 1), self.most)
             body = ir.For(chunk, count, "parallel" if shared == "chunk" else "serial", body)
-        axes = ((product.axes[axis], product.shape[axis]) for axis in outer)
+        axes = ((product.axes[axis], product.extents[axis]) for axis in outer)
         return instantiate(loops_over(axes, body, "parallel" if shared == "outer" else "serial"), {})
 
 
@@ -133,7 +133,7 @@ class _Value:
         total = ir.Variable("sum", ir.Load(product.sums, tuple(map(b.index, [0] * len(product.sums.shape)))).type)
         rows: dict[ir.Variable, ir.Expression] = {}
         columns: dict[ir.Variable, ir.Expression] = {}
-        across = {whole.axes[axis] for axis in whole.rows}
+        across = {whole.axes[axis] for axis in whole.every_row}
         column = whole.axes[whole.columns]
 
         def apart(node: ir.Expression) -> ir.Expression:
@@ -213,7 +213,7 @@ class _Chunk:
     def places(self, row: ir.Expression) -> dict[ir.Variable, ir.Expression]:
         """Return the places along the axes of rows that a row of the chunk has."""
         product = self.loops.product.product
-        return {product.axes[axis]: at for axis, at in product.row(b.add(self.first, row)).items()}
+        return {product.axes[axis]: at for axis, at in product.at_row(b.add(self.first, row)).items()}
 
 
 def _tiles_of(width: int, tile: RegisterTile) -> list[RegisterTile]:

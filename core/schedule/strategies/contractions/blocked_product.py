@@ -3,26 +3,33 @@
 What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
 ``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
 of the other factor, and all other axes are outer loops. Leading axes that all stages go through in step are one axis of
-rows first, so that the right factor is read for all of them at one time. (Its loops:
-`graft.core.schedule.products.contraction`.)
+rows first, so that the right factor is read for all of them at one time. Extents may be known only when the kernel
+runs. (Its loops: `graft.core.schedule.products.contraction`.)
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graft.core.machine.target import Target
+from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.factors import usual_size
 from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
-from graft.core.tensor_ir.ir import Load
+from graft.core.tensor_ir.anchors import VARIES
+from graft.core.tensor_ir.ir import Function, If, Load
 from graft.core.tensor_ir.visit import loads
+from graft.core.types import FLOATS
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -39,16 +46,27 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
     in_groups = _in_groups(kernel, parts, target, wanted)
     if in_groups is not None:
         return in_groups
+    if parts.varies and parts.total.dtype not in FLOATS:
+        return None
     scheduler = ContractionScheduler(kernel, parts, target, wanted)
     scheduled = scheduler.scheduled()
+    if scheduled is not None and parts.height == VARIES and scheduler.mode == "packed by panel":
+        return replace(scheduled, source=lambda: _with_single_rows(kernel, scheduled.function, parts, target))
     return None if _copies_for_one_row(scheduler) else scheduled
+
+
+def _with_single_rows(kernel: Kernel, function: Function, parts: Contraction, target: Target) -> Function:
+    """Return a function that computes a single row by sums along it, whose terms are read once: not worth a copy."""
+    sums = schedule_generic(kernel, target).function
+    single = instantiate(sums.body, {}, dict(zip(sums.parameters, function.parameters, strict=True)))
+    return replace(function, body=If(b.less(parts.row_count, 2), single, function.body))
 
 
 def _copies_for_one_row(scheduler: ContractionScheduler) -> bool:
     """Whether a factor would be transposed for one row, though its terms are contiguous: sums of rows read it once."""
     parts = scheduler.parts
     right, last = parts.right, parts.depth[-1].variable
-    is_copied = parts.height == 1 and scheduler.mode not in ("in place", "packed before")
+    is_copied = parts.height == 1 and scheduler.mode not in (None, "in place", "packed before")
     return is_copied and isinstance(right, Load) and right.mask is None and right.indices[-1] is last
 
 
@@ -84,10 +102,10 @@ def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Return what to measure for a product in a stage of tuning."""
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
     parts = contraction_of(kernel)
-    if parts is None or parts.total.is_integer:
+    if parts is None or parts.total.is_integer or (parts.varies and stage > 0):
         return []
     own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
-    return [*product_candidates(own, parts.height, parts.width, parts.left.type.dtype, target, stage)]
+    return [*product_candidates(own, *usual_size(parts, target), parts.left.type.dtype, target, stage)]
 
 
 def rounds(anchor: Anchor, target: Target) -> bool | None:
@@ -98,4 +116,6 @@ def rounds(anchor: Anchor, target: Target) -> bool | None:
     return None if plain is None else found is not None and found.parts.multiply.dot == "dot2_bf16"
 
 
-STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds)
+STRATEGY = Strategy(
+    "blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds, varies=None
+)

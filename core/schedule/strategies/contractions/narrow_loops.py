@@ -17,10 +17,11 @@ from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import LINE, multiply_add, ramp, registers, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import halves
 from graft.core.schedule.strategies.contractions.narrow_codes import HALF, Code
-from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.statements import allocate, bound
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
@@ -40,7 +41,7 @@ class Narrow:
     before it is scaled where its digit is 0, which it is for the lowest element of ``code``.
     """
 
-    product: Product
+    product: Contraction
     source: ir.Load
     scale: ir.Expression
     least: ir.Expression
@@ -51,7 +52,7 @@ class Narrow:
     @property
     def terms(self) -> int:
         """The terms of each sum."""
-        assert self.product.terms is not None, "a number of terms that varies"
+        assert self.product.terms != VARIES, "a number of terms that varies"
         return self.product.terms
 
     @property
@@ -67,7 +68,7 @@ class Narrow:
     @property
     def width(self) -> int:
         """The number of columns."""
-        width = self.product.shape[-1]
+        width = self.product.extents[-1]
         assert isinstance(width, ir.Constant), "a number of columns that varies"
         return int(width.value)
 
@@ -153,12 +154,12 @@ class Panels:
     @property
     def tallest(self) -> int:
         """The most rows of a tile."""
-        height = self.narrow.product.height
+        height = self.narrow.product.row_count
         return min(TALLEST, int(height.value)) if isinstance(height, ir.Constant) else TALLEST
 
     def body(self) -> ir.Statement:
         """Return all loops."""
-        height = self.narrow.product.height
+        height = self.narrow.product.row_count
         if isinstance(height, ir.Constant) and int(height.value) <= self.most:
             return self._chunk(b.index(0), height, int(height.value))
         chunk = ir.Variable("chunk")
@@ -193,7 +194,7 @@ class Panels:
         place = (ramp(0, lanes),)
         term = b.add(b.multiply(block, narrow.block), b.multiply(step, lanes))
         axes = narrow.product.axes
-        values = {axes[axis]: at for axis, at in narrow.product.row(b.add(first, row)).items()}
+        values = {axes[axis]: at for axis, at in narrow.product.at_row(b.add(first, row)).items()}
         values |= {axis: b.index(0) for axis in axes[:-1] if axis not in values}
         value = substitute(narrow.product.left, values)
         value = vectorize_expression(value, {narrow.product.depth[0].variable: ramp(term, lanes)})
@@ -413,7 +414,7 @@ class _NarrowTile:
         product, stores = self.panels.narrow.product, list[ir.Statement]()
         for row, vector in self._places:
             point: list[ir.Expression] = [b.index(0) for _ in product.axes]
-            for axis, at in product.row(b.add(self.place.first, b.add(self.row, row))).items():
+            for axis, at in product.at_row(b.add(self.place.first, b.add(self.row, row))).items():
                 point[axis] = at
             point[product.columns] = self.panels.columns(self.place.panel, vector)
             stores += product.epilogue.stores(point, ir.Load(totals, self._at(row, vector)), None)

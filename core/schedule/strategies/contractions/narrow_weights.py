@@ -15,10 +15,11 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
+from graft.core.schedule.products.product_axes import Contraction, by_rows
 from graft.core.schedule.strategies.contractions.narrow_codes import Code, code_of
 from graft.core.schedule.strategies.contractions.narrow_loops import TALLEST, Narrow, Panels, lanes_of
-from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Variable
 from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
@@ -50,14 +51,14 @@ def narrow_of(kernel: Kernel) -> Narrow | None:
         return None
     rows = tuple(n for n, axis in enumerate(stage.axes) if axis in in_left and stage.buffer.shape[n] != b.index(1))
     rest = [extent for n, extent in enumerate(stage.buffer.shape[:-1]) if n not in rows]
-    product = Product(epilogue, left, right, rows, len(stage.axes) - 1, stage.reduction.axes)
+    product = by_rows(epilogue, left, right, rows)
     width = stage.buffer.shape[-1]
-    if product.terms is None or not isinstance(width, Constant) or any(extent != b.index(1) for extent in rest):
+    if product.terms == VARIES or not isinstance(width, Constant) or any(extent != b.index(1) for extent in rest):
         return None
     return _taken_apart(product, kernel)
 
 
-def _taken_apart(product: Product, kernel: Kernel) -> Narrow | None:
+def _taken_apart(product: Contraction, kernel: Kernel) -> Narrow | None:
     """Return a product whose right factor is ``value * scale`` of narrow constants; None of any other."""
     right, stage = product.right, product.epilogue.anchor
     while isinstance(right, Cast) and right.dtype in FLOATS and right.value.type.dtype in FLOATS:
@@ -70,7 +71,7 @@ def _taken_apart(product: Product, kernel: Kernel) -> Narrow | None:
     if source is None or any(load.buffer is source.buffer for load in loads(*others)):
         return None
     sizes = {size for node in walk_expressions(right) if (size := _block_of(node, term))}
-    terms, block = product.terms or 0, min(sizes, default=product.terms or 0)
+    terms, block = product.terms, min(sizes, default=product.terms)
     if len(sizes) > 1 or not block or terms % block:
         return None
     contents = kernel.constants[source.buffer]
@@ -125,7 +126,7 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
         return OTHER_FORM
     if narrow.width % lanes:
         return Reject("shape", f"{narrow.width} columns are no whole vectors of {lanes}")
-    height = narrow.product.height
+    height = narrow.product.row_count
     is_low = isinstance(height, Constant) and int(height.value) < TALLEST
     if lanes == 1 and not narrow.code.words and not is_low:
         return Reject("shape", "without vectors, bytes are widened once for so many rows")

@@ -91,7 +91,7 @@ def _product(
         if apart:
             scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
         scheduled = scheduler.scheduled()
-        if not scheduler.starts.are_known:
+        if scheduled is None or not scheduler.starts.are_known:
             return None
     knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
     return replace(with_sources(scheduled, flat.original), knobs=knobs)
@@ -102,7 +102,7 @@ def _flat_product(kernel: Kernel, stages: tuple[ir.Stage, ...], groups: int) -> 
     flat = flatten(kernel, stages, groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
-    return None if flat is None or parts is None or parts.columns != 3 else (flat, parts)
+    return None if flat is None or parts is None or parts.varies or parts.columns != 3 else (flat, parts)
 
 
 def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
@@ -142,7 +142,7 @@ def _channels_wide(
     weights = ir.Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
     scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
     scheduled = scheduler.scheduled()
-    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+    if scheduled is None or not scheduler.starts.are_known or scheduler.starts.of_left is not None:
         return None
     return with_sources(scheduled, {weights: source})
 
@@ -214,7 +214,7 @@ class _PatchScheduler(ContractionScheduler):
         lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
         limits: list[tuple[ir.Variable, ir.Expression]] = []
         stores: list[ir.Statement] = []
-        if panel.cut:
+        if self.columns.is_cut(panel):
             # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
             last = self.panel_place(panel, width - lanes)
             stores.append(ir.Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))

@@ -31,9 +31,10 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
     product = window.product(kernel, stages, scratch("patches", window.source.dtype, *window.shape[:3], window.terms))
     collapsed, sources = collapse_rows(product) or (product, {})
     patched = patched_product(collapsed, window, target, ContractionParameters(block_bytes=BLOCK_BYTES))
-    if patched is None or patched.starts.of_left is not None:
+    scheduled = None if patched is None or patched.starts.of_left is not None else patched.scheduled()
+    if scheduled is None:
         return None
-    blocks = with_sources(patched.scheduled(), sources)
+    blocks = with_sources(scheduled, sources)
     packed = window.packed(kernel, blocks.packed)
     return Scheduled(lambda: window.reading(kernel, blocks.function), packed, knobs=blocks.knobs)
 

@@ -21,9 +21,10 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
 from graft.core.schedule.primitives.statements import between, deinterleave, interleave, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import both
-from graft.core.schedule.products.accumulation import Ahead, Reduced, accumulate, clear, store_into
+from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.fetching import Ahead
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of, split_evenly
 from graft.core.schedule.strategies.convolutions.winograd_cost import (

@@ -24,8 +24,9 @@ from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
 from graft.core.schedule.primitives.vectorize import lower_loops
-from graft.core.schedule.products.accumulation import Ahead, Begin, Reduced, accumulate, clear, store_into
+from graft.core.schedule.products.accumulation import Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
+from graft.core.schedule.products.fetching import Ahead
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of
 from graft.core.schedule.strategies.convolutions.direct_nhwc import pair_cycles

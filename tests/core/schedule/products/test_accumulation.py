@@ -6,7 +6,6 @@ import pytest
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import ramp
 from graft.core.schedule.products.accumulation import (
-    Ahead,
     Reduced,
     Span,
     accumulate,
@@ -16,6 +15,7 @@ from graft.core.schedule.products.accumulation import (
     store_into,
     whole_span,
 )
+from graft.core.schedule.products.fetching import Ahead
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Allocate, Buffer, CallExtern, Expression, Function, Load, Statement, Variable

@@ -65,7 +65,7 @@ stage y: float32[m] at (i) = s[i] * float32(0.5)
 KERNELS = {
     "pool": (POOL, Trait.POOLING, "clipped_windows"), "total": (TOTAL, Trait.REDUCTION, "split_reduction"),
     "short rows": (ROWS_OF_TILES, Trait.INJECTIVE, "fused_elementwise"),
-    "product": (PRODUCT, Trait.CONTRACTION, "varying_product"), "depth": (DEPTH, Trait.CONTRACTION, "varying_product"),
+    "product": (PRODUCT, Trait.CONTRACTION, "blocked_product"), "depth": (DEPTH, Trait.CONTRACTION, "blocked_product"),
     "softmax": (SOFTMAX, Trait.ROW_WISE, "fused_rows"), "transpose": (TRANSPOSE, Trait.INJECTIVE, "fused_elementwise"),
     "columns": (COLUMNS, Trait.REDUCTION, "split_reduction"),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from graft.core.rewriting.node_rewrite import RECOMPUTED, has_trait
 from graft.errors import ModelError
 from graft.runtime.arguments import Kind
 from graft.training.kept_values import ForwardPass
-from graft.training.kernel_memory import kernel_memory
+from graft.training.kernel_memory import COURSES, kernel_memory, memory_over_time, state_courses
 
 WAYS = ("none", "sqrt", "min-cut")
 RECOMPUTE = Kind(
@@ -36,8 +36,10 @@ def recomputed(model: ir.Model, loss: str, how: str | int) -> ir.Model:
     Raises ModelError for a budget that cannot be met, with the least that can.
     """
     if how == "none":
+        model.metadata_props.pop(COURSES, None)
         return model
-    before = kernel_memory(model)
+    course = memory_over_time(model)
+    before = max(course, default=0)
     forward = ForwardPass.of(model, next(one for node in model.graph for one in node.outputs if one.name == loss))
     if isinstance(how, int):
         kept = _within(model, forward, how, before)
@@ -46,8 +48,10 @@ def recomputed(model: ir.Model, loss: str, how: str | int) -> ir.Model:
     found = _with_copies(model, forward, kept)
     share = forward.seconds_again(kept) / max(sum(forward.seconds.values()), 1e-12)
     nodes, more = count_nodes(model), count_nodes(found)
+    saved = memory_over_time(found)
+    state_courses(found, course, saved)
     note = (
-        f"{kernel_memory(found)} bytes between kernels, {before} without; {more - nodes} nodes again, "
+        f"{max(saved, default=0)} bytes between kernels, {before} without; {more - nodes} nodes again, "
         f"{share:.0%} of the time of the forward pass"
     )
     record_of(found)[:] = [*record_of(model), PassResult(STEP, more > nodes, nodes, more, note)]

@@ -6,7 +6,7 @@ A value inside a kernel takes none. What the memory planner finds later is this 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -18,6 +18,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.shapes.sample_inputs import typical_numbers
 from graft.errors import ModelError
 from graft.partition.costs import value_bytes
+from graft.partition.graph import bodies, captures
 from graft.plugins.codegen.grouping.fusion import fuse
 from graft.plugins.codegen.grouping.horizontal_fusion import join_horizontally
 
@@ -58,9 +59,17 @@ def courses_of(model: ir.Model) -> tuple[list[int], list[int]] | None:
 
 
 def memory_over_time(model: ir.Model) -> list[int]:
-    """Return, by kernel in the order in which they run, the bytes of values between kernels that live then."""
+    """Return, by kernel in the order in which they run, the bytes of values between kernels that live then.
+
+    Bodies of control flow have room of their own all the time.
+    """
     prepared = prepare(model)
-    typical, outputs = typical_numbers(prepared), set(prepared.graph.outputs)
+    return _over_time(prepared.graph, typical_numbers(prepared))
+
+
+def _over_time(graph: ir.Graph, typical: Mapping[str, int]) -> list[int]:
+    inner = sum(max(_over_time(body, typical), default=0) for node in graph for _, body in bodies(node))
+    outputs = set(graph.outputs)
     viewed: dict[ir.Value, ir.Value] = {}
     first: dict[ir.Value, int] = {}
     last: dict[ir.Value, int] = {}
@@ -70,7 +79,7 @@ def memory_over_time(model: ir.Model) -> list[int]:
             value = viewed[value]
         return value
 
-    groups = fuse([NodeView(node) for node in prepared.graph], outputs, OPERATORS)
+    groups = fuse([NodeView(node) for node in graph], outputs, OPERATORS)
     for step, group in enumerate(join_horizontally(groups, host_target(), outputs)):
         is_view = group.is_view or group.slices is not None
         parts = (group, *group.beside)
@@ -78,13 +87,14 @@ def memory_over_time(model: ir.Model) -> list[int]:
             source = node.node.inputs[0] if node.node.inputs else None
             if is_view and source is not None:
                 viewed.update(dict.fromkeys(node.node.outputs, source))
-            read = {owner(value) for value in node.node.inputs if value is not None}
+            read = {owner(value) for value in (*node.node.inputs, *captures(node.node)) if value is not None}
             last.update(dict.fromkeys(read & first.keys(), step))
         if not is_view:
             made = [value for part in parts for value in part.tail.node.outputs if value.name]
             first.update(dict.fromkeys(made, step))
             last.update(dict.fromkeys(made, step))
     given = {owner(value) for value in outputs}
-    return live_bytes([
+    live = live_bytes([
         Lifetime(value_bytes(value, typical), step, last[value]) for value, step in first.items() if value not in given
     ])  # fmt: skip
+    return [one + inner for one in live or [0]]

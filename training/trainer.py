@@ -143,7 +143,11 @@ class Trainer:
         self._before: Arrays = {}
         self.counts = Counts(scale=FIRST_SCALE if is_scaled else 1.0)
         source = f"{self._loss}_scaled" if is_scaled else self._loss
-        self.step_model = recomputed(self._updated_early(self._with_step(trained, source, stop)), source, recompute)
+
+        def write(model: ir.Model) -> ir.Model:
+            return self._updated_early(self._with_step(model, source, stop))
+
+        self.step_model = recomputed(write, trained, source, recompute)
         self.program = self._compile(self.step_model)
         self._evaluation: Program | None = None
 

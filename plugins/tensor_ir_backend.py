@@ -22,6 +22,7 @@ from graft.errors import CompileError, TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.choices import CodegenChoices
+from graft.plugins.codegen.gathered_patches import with_gathered_patches
 from graft.plugins.codegen.moved_images import with_images_moved
 from graft.plugins.codegen.quantized_regions import in_integers, widens_eighths
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
@@ -183,7 +184,7 @@ class TensorIrBackend(CodegenChoices, Backend):
         if target.machine.is_device:  # whose products take 16-bit floats as they are
             return region, target
         own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
-        region = in_float32(region, target, self._table)
+        region = with_gathered_patches(in_float32(region, target, self._table), target)
         return with_images_moved(region, self._table, own, self), own
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.machine.target import Target
+from graft.core.operators.images.windows import patch_places
 from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator, static_shape
 from graft.core.rewriting.writer import Writer
@@ -38,17 +39,6 @@ class _Convolution:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
-
-    def places(self) -> np.ndarray:
-        """Return where, among the pixels of all padded images, each place of a window finds those of the results."""
-        images, size = self.source[0], math.prod(self.source[2:])
-        found = np.arange(images).reshape(1, -1, 1) * size
-        windows, pixels = (np.indices(shape).reshape(len(shape), -1) for shape in (self.weights[2:], self.target[2:]))
-        for axis, (stride, dilation) in enumerate(zip(self.strides, self.dilations, strict=True)):
-            step = math.prod(self.source[3 + axis :])
-            at = windows[axis].reshape(-1, 1, 1) * dilation + pixels[axis].reshape(1, 1, -1) * stride
-            found = found + at * step
-        return found.astype(np.int64)
 
 
 def with_gathered_patches(region: Region, target: Target) -> Region:
@@ -103,7 +93,8 @@ def _rewrite(steps: Writer, conv: _Convolution) -> None:
         sides = steps.ints(0, 0, *conv.pads[:rank], 0, 0, *conv.pads[rank:])
         image = steps.emit("Pad", [image, sides], FLOAT, conv.source)
     patches = shaped(exchanged(image, conv.source), channels, batch * math.prod(conv.source[2:]))
-    places = conv.places().reshape(-1)
+    extents = conv.source[2:], conv.weights[2:], conv.target[2:]
+    places = patch_places(batch, *extents, conv.strides, conv.dilations).reshape(-1)
     if not np.array_equal(places, np.arange(batch * math.prod(conv.source[2:]))):
         patches = steps.emit(
             "Gather", [patches, steps.constant("places", places)], FLOAT, [channels, places.size], axis=1

@@ -137,6 +137,8 @@ class Trainer:
         wanted = _matching(wanted, wrt, trained) if wrt is not None else wanted
         left = set(_matching(wanted, frozen, trained))
         self.weights = tuple(name for name in wanted if name not in left)
+        if wanted and not self.weights:
+            raise ModelError(f"there is nothing to train: all {len(wanted)} weights are frozen")
         self._update = Update(self._grouped(groups or {}), clip_norm, clip_value, accumulate, is_scaled)
         self.arrays: Arrays = self._initial(trained)
         """Weights, statistics and states of now; a step writes them where those of the step before it are."""

@@ -1,8 +1,9 @@
-"""Memory of a step of ResNet-50, batch 8, and its time, by what it computes again, in turns in one run.
+"""Memory of a step, batch 8, and its time, by what it computes again, in turns in one run.
 
-    python -m benchmarks.training.memory [WAY ...] [--size 224] [--threads 2] [--seconds 20]
+    python -m benchmarks.training.memory [WAY ...] [--network lstm] [--threads 2] [--seconds 20]
 
-A way is what `graft.grad` takes for ``recompute``; a share such as 0.35 is of the arena of the step that stores all.
+The network is one of those of `benchmarks.training`, or ResNet-50 on images of 224 x 224. A way is what
+`graft.grad` takes for ``recompute``; a share such as 0.35 is of the arena of the step that stores all.
 ``kept`` are the bytes that PyTorch keeps between forward and backward pass: eager, and as AOTAutograd's min-cut
 partitioner, which inductor has, leaves them. What its passes need beside comes on top.
 """
@@ -21,7 +22,7 @@ from torch.nn import functional
 
 import graft
 from benchmarks.training.__main__ import by_batch, weights_of
-from benchmarks.training.networks import resnet50
+from benchmarks.training.networks import NETWORKS, resnet50
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import Run, measure
 from graft.measure.peers.torch_compile import torch_module
@@ -32,11 +33,12 @@ from graft.training import SGD, Trainer
 def kept_by_torch(model: ir.Model, weights: list[str], feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the bytes that PyTorch keeps for the backward pass, without weights and inputs, by partitioner."""
     module = torch_module(model, weights, {**TORCH_OPERATORS, "BatchNormalization": TorchOperator(by_batch)})
-    image, target = (torch.from_numpy(feeds[name]) for name in ("image", "target"))
-    own = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers(), image)}
+    given = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    *inputs, target = (torch.from_numpy(feeds[name]) for name in (*given, "target"))
+    own = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers(), *inputs)}
 
     def loss() -> torch.Tensor:
-        return functional.cross_entropy(module(image)[0], target)
+        return functional.cross_entropy(module(*inputs)[0], target)
 
     found = {}
     for name, run in (("eager", loss), ("min-cut", torch.compile(loss, backend="aot_eager_decomp_partition"))):
@@ -71,11 +73,11 @@ def main() -> None:
     """Print a line for each way, and what PyTorch keeps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ways", nargs="*", default=["min-cut", "0.35"])
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--network", choices=["resnet50", *NETWORKS], default="resnet50")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args()
-    proto = resnet50(options.size)
+    proto = resnet50(224) if options.network == "resnet50" else NETWORKS[options.network]()
     model = graft.load(proto)
     feeds = sample_inputs(graft.loss(model, "cross-entropy"))
     trainers = steps(proto, options.ways, options.threads)

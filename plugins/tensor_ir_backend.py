@@ -16,19 +16,21 @@ from graft.core.machine.target import CompileOptions, Precision, Target, host_ta
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import varying
 from graft.core.operators.definition.table import Cost, OperatorTable
+from graft.core.passes.gather_patches import NAME as PATCHES
+from graft.core.passes.gather_patches import gather_patches, small_convolutions
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, is_custom
 from graft.errors import CompileError, TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.choices import CodegenChoices
-from graft.plugins.codegen.gathered_patches import with_gathered_patches
 from graft.plugins.codegen.moved_images import with_images_moved
 from graft.plugins.codegen.quantized_regions import in_integers, widens_eighths
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.codegen.region_models import model_of, region_of
 from graft.plugins.codegen.wide_floats import in_float32, precision_of
 from graft.plugins.options.values import changed
 from graft.runtime.procedure import Device
@@ -184,7 +186,12 @@ class TensorIrBackend(CodegenChoices, Backend):
         if target.machine.is_device:  # whose products take 16-bit floats as they are
             return region, target
         own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
-        region = with_gathered_patches(in_float32(region, target, self._table), target)
+        region = in_float32(region, target, self._table)
+        small = [] if PATCHES in target.without else small_convolutions(region.function, target.machine)
+        if small:
+            model = model_of(region)
+            gather_patches(model, small)
+            region = region_of(region, model)
         return with_images_moved(region, self._table, own, self), own
 
     @property

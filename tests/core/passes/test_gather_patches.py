@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.core.machine.target import host_target
-from graft.plugins.codegen.gathered_patches import CACHES
+from graft.core.passes.gather_patches import CACHES
 
 LEAST = CACHES * host_target().machine.working_set(2) // 4
 """Weights from which on a convolution is a product."""

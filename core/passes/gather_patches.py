@@ -7,18 +7,18 @@ weights are more than a core's cache holds: in the step of a training, say. Cons
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.machine.target import Target
+from graft.core.machine.machine import Machine
+from graft.core.operators.definition.table import Trait
 from graft.core.operators.images.windows import patch_places
 from graft.core.rewriting.node_pass import Names
-from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator, static_shape
+from graft.core.rewriting.node_rewrite import attribute_of, constant_of, has_trait, static_shape
 from graft.core.rewriting.writer import Writer
-from graft.partition.region import Region
-from graft.plugins.codegen.region_models import model_of, region_of
 
 NAME = "patches"
 """The switch (`graft.core.machine.target.OPTIMISATIONS`)."""
@@ -30,7 +30,7 @@ FLOAT = ir.DataType.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
-class _Convolution:
+class Convolution:
     """Extents of a convolution without groups: ``source`` is the image, padded, ``target`` the result."""
 
     source: tuple[int, ...]
@@ -41,24 +41,25 @@ class _Convolution:
     pads: tuple[int, ...]
 
 
-def with_gathered_patches(region: Region, target: Target) -> Region:
-    """Return a region in which such convolutions are products, any other as it is; its body is changed."""
-    if NAME in target.without or target.machine.is_device or not target.machine.caches:
-        return region
-    least = CACHES * target.machine.working_set(2)
-    wanted = [(node, found) for node in region.function if (found := _convolution(node, least)) is not None]
-    if not wanted:
-        return region
-    model = model_of(region)
+def small_convolutions(nodes: Iterable[ir.Node], machine: Machine) -> list[tuple[ir.Node, Convolution]]:
+    """Return the convolutions that are to be products on a machine."""
+    if machine.is_device or not machine.caches:
+        return []
+    least = CACHES * machine.working_set(2)
+    return [(node, found) for node in nodes if (found := _convolution(node, least)) is not None]
+
+
+def gather_patches(model: ir.Model, wanted: Iterable[tuple[ir.Node, Convolution]]) -> None:
+    """Put products in the place of convolutions of a model."""
     names = Names(model)
     for node, found in wanted:
         _rewrite(Writer(node, names), found)
-    return region_of(region, model)
 
 
-def _convolution(node: ir.Node, least: int) -> _Convolution | None:
+def _convolution(node: ir.Node, least: int) -> Convolution | None:
     """Return the extents of a convolution of small images by at least so many bytes of computed weights."""
-    if not is_operator(node, "Conv") or node.outputs[0].dtype != FLOAT or constant_of(node.inputs[1]) is not None:
+    is_plain = has_trait(node, Trait.CONVOLUTION) and node.domain in ("", "ai.onnx")
+    if not is_plain or node.outputs[0].dtype != FLOAT or constant_of(node.inputs[1]) is not None:
         return None
     image, weights, result = map(static_shape, (node.inputs[0], node.inputs[1], node.outputs[0]))
     mode, groups = attribute_of(node, "auto_pad", "NOTSET"), attribute_of(node, "group", 1)
@@ -71,10 +72,10 @@ def _convolution(node: ir.Node, least: int) -> _Convolution | None:
     strides, dilations = (tuple(attribute_of(node, key, None) or [1] * rank) for key in ("strides", "dilations"))
     sides = zip(image[2:], pads[:rank], pads[rank:], strict=True)
     padded = (*image[:2], *(extent + begin + end for extent, begin, end in sides))
-    return _Convolution(padded, weights, result, strides, dilations, pads)
+    return Convolution(padded, weights, result, strides, dilations, pads)
 
 
-def _rewrite(steps: Writer, conv: _Convolution) -> None:
+def _rewrite(steps: Writer, conv: Convolution) -> None:
     """Put the product of the weights and the patches of all images in the place of a convolution."""
     image, weights, *bias = steps.node.inputs
     (batch, channels), outputs = conv.source[:2], conv.weights[0]

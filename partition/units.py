@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graft.core.rewriting.node_rewrite import is_recomputed
 from graft.partition.graph import IndexedGraph, bodies, is_call, is_control_flow, is_exchanged, topological
 from graft.partition.merge_composite import Group
 
@@ -35,6 +36,22 @@ class Units:
     units: list[Unit]
     unit_of: list[int]
     predecessors: list[list[int]]
+
+
+def in_order(graph: IndexedGraph, units: Units, placement: Sequence[str | None]) -> list[list[int]]:
+    """Return the units that each unit comes behind: those that it reads.
+
+    One that computes again, to save memory, comes behind the last unit before it that another backend has as well:
+    nothing that it reads would keep it from moving to the first region, from which on it would take memory.
+    """
+    behind = list(units.predecessors)
+    latest: dict[str | None, int] = {}  # by placement: its last unit so far
+    for number, unit in enumerate(units.units):
+        if any(is_recomputed(graph.nodes[node]) for node in unit.nodes):
+            others = [last for where, last in latest.items() if where != placement[number]]
+            behind[number] = [*behind[number], *others]
+        latest[placement[number]] = number
+    return behind
 
 
 def make_units(graph: IndexedGraph, groups: Sequence[Group]) -> Units:

@@ -16,6 +16,8 @@ from graft.core.machine.target import CompileOptions, Precision, Target, host_ta
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import varying
 from graft.core.operators.definition.table import Cost, OperatorTable
+from graft.core.passes.gather_patches import NAME as PATCHES
+from graft.core.passes.gather_patches import gather_patches, small_convolutions
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, is_custom
 from graft.errors import CompileError, TuningError
@@ -28,6 +30,7 @@ from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.codegen.region_models import model_of, region_of
 from graft.plugins.codegen.wide_floats import in_float32, precision_of
 from graft.plugins.options.values import changed
 from graft.runtime.procedure import Device
@@ -184,6 +187,11 @@ class TensorIrBackend(CodegenChoices, Backend):
             return region, target
         own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
         region = in_float32(region, target, self._table)
+        small = [] if PATCHES in target.without else small_convolutions(region.function, target.machine)
+        if small:
+            model = model_of(region)
+            gather_patches(model, small)
+            region = region_of(region, model)
         return with_images_moved(region, self._table, own, self), own
 
     @property

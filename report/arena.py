@@ -45,6 +45,20 @@ def arena_picture(procedure: Procedure) -> str:
     )
 
 
+def courses_picture(courses: Sequence[Sequence[int]]) -> str:
+    """Return an SVG: kernels from left to right, bytes from the bottom up, an area for each course."""
+    across, up = WIDTH / max(map(len, courses)), HEIGHT / max(map(max, courses))
+    label = f"Memory over time: {', '.join(size(max(course)) for course in courses)} at most"
+    areas = []
+    for number, course in enumerate(courses):
+        line = "".join(f"V{HEIGHT - live * up:.1f}H{(at + 1) * across:.1f}" for at, live in enumerate(course))
+        areas.append(f'<path style="--c: var(--b{number})" d="M0 {HEIGHT}{line}V{HEIGHT}Z"/>')
+    return (
+        f'<svg class="arena" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}" '
+        f'preserveAspectRatio="none">{"".join(areas)}</svg>'
+    )
+
+
 def _rectangles(blocks: Sequence[Block], procedure: Procedure) -> Iterator[str]:
     across, up = WIDTH / len(procedure.calls), HEIGHT / procedure.arena_bytes
     for number, one in enumerate(sorted(blocks, key=lambda block: (block.first, block.offset))):

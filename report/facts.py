@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,5 +93,7 @@ class Report:
     boundaries: tuple[Boundary, ...]
     environment: Mapping[str, str]
     manifest: Mapping[str, Any] | None = None
+    memory: tuple[Sequence[int], Sequence[int]] | None = None
+    """Bytes between kernels over time, without recomputation and with it; None for a model that has none."""
     sections: tuple[tuple[str, str], ...] = ()
     """Sections of plugins: title and HTML."""

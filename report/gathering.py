@@ -20,6 +20,7 @@ from graft.partition.plan import Plan
 from graft.report.facts import INPUT, OUTPUT, Boundary, Drawing, Link, OperatorFacts, Report, Tensor, Vertex
 from graft.report.trace import Trace, attributes_of, tensor_of
 from graft.runtime.program import Program
+from graft.training.kernel_memory import courses_of
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -99,7 +100,7 @@ def _report(
     shown = _Shown(trace, operators, step_of)
     report = Report(
         title, plan, tuple(operators), shown.drawing(by_region=True), shown.drawing(by_region=False),
-        shown.boundaries(), dict(environment), manifest,
+        shown.boundaries(), dict(environment), manifest, courses_of(model),
     )  # fmt: skip
     return report if manager is None else _with_sections(report, manager)
 

@@ -20,6 +20,7 @@ from graft.report.sections import (
     coverage_section,
     environment_section,
     legend,
+    memory_section,
     plugin_sections,
     reason_section,
 )
@@ -44,6 +45,7 @@ def html(report: Report) -> str:
     sections = [
         ("reasons", "Reasons", reason_section(report.plan, reasons, colours)),
         ("boundaries", "Boundaries", boundary_section(report, colours)),
+        ("memory", "Memory", memory_section(report)),
         ("artifact", "Artifact", artifact_section(report)),
         ("environment", "Environment", environment_section(report)),
         *((f"plugin-{number}", title, body) for number, (title, body) in enumerate(plugin_sections(report))),

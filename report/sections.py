@@ -9,7 +9,7 @@ from typing import Any
 from graft.core.reject import LOST_TO
 from graft.errors import ArtifactError
 from graft.partition.plan import Plan
-from graft.report.arena import arena_picture, arena_text, peak_text
+from graft.report.arena import arena_picture, arena_text, courses_picture, peak_text
 from graft.report.facts import Report
 from graft.report.quantities import shape, size
 from graft.report.reasons import reason_groups, shortened
@@ -99,6 +99,21 @@ def boundary_section(report: Report, colours: Colours) -> str:
     if not rows:
         return '<p class="muted">No value passes from one backend to another.</p>'
     return table(("From", "To", "Values", "Bytes in a run"), rows, numbers=(2, 3))
+
+
+def memory_section(report: Report) -> str:
+    """Return memory over time without recomputation and with it; "" for a model that computes nothing again."""
+    if report.memory is None:
+        return ""
+    names = ("without recomputation", "with recomputation")
+    peaks = "".join(
+        f'<span><span class="swatch" style="--c: var(--b{number})"></span>{name}: peak {size(max(course))}</span>'
+        for number, (name, course) in enumerate(zip(names, report.memory, strict=True))
+    )
+    return (
+        f'<p class="legend">{peaks}</p>{courses_picture(report.memory)}'
+        '<p class="muted">Bytes of values between kernels, by kernel in the order in which they run.</p>'
+    )
 
 
 def environment_section(report: Report) -> str:

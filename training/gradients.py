@@ -69,8 +69,11 @@ def grad(
     wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in dict.fromkeys(wrt)]
     kept = [value.name or "" for value in loaded.graph.outputs]
     kept = kept if outputs is None else [named(values, name, "output") for name in dict.fromkeys(outputs)]
-    wholes = composites_of(loaded, backends)
-    return recomputed(with_gradients(loaded, of, wanted, kept, stop, wholes=wholes), of, recompute)
+
+    def write(source: ir.Model) -> ir.Model:
+        return with_gradients(source, of, wanted, kept, stop, wholes=composites_of(source, backends))
+
+    return recomputed(write, loaded, of, recompute)
 
 
 def with_gradients(

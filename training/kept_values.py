@@ -82,9 +82,10 @@ class ForwardPass:
     _segments: dict[int, list[_Segment]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: ir.Model, loss: ir.Value) -> ForwardPass:
+    def of(cls, model: ir.Model, loss: str) -> ForwardPass:
         """Return the forward pass of a loss in a model that has its gradients."""
-        found, stack = set[ir.Node](), [loss.producer()]
+        found = set[ir.Node]()
+        stack: list[ir.Node | None] = [node for node in model.graph if loss in (one.name for one in node.outputs)]
         while stack:
             node = stack.pop()
             if node is not None and node not in found:

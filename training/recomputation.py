@@ -6,18 +6,22 @@ takes them for the nodes that they are copies of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import onnx_ir as ir
 
 from graft.core.graph.traversal import count_nodes
 from graft.core.operators.definition.table import Trait
+from graft.core.operators.products.plain_recurrence import GATES
 from graft.core.passes.pipeline import PassResult, record_of
-from graft.core.rewriting.node_rewrite import RECOMPUTED, has_trait
+from graft.core.rewriting.node_rewrite import RECOMPUTED, has_trait, is_operator
 from graft.errors import ModelError
 from graft.runtime.arguments import Kind
+from graft.training.editing import edited
 from graft.training.kept_values import ForwardPass
-from graft.training.kernel_memory import kernel_memory
+from graft.training.kernel_memory import COURSES, kernel_memory, memory_over_time, state_courses
+from graft.training.segments import segment_steps
 
 WAYS = ("none", "sqrt", "min-cut")
 RECOMPUTE = Kind(
@@ -30,37 +34,57 @@ ROUNDS, CLOSE = 8, 0.97
 """Choices that are tried for a budget, and the share of it that is near enough."""
 
 
-def recomputed(model: ir.Model, loss: str, how: str | int) -> ir.Model:
-    """Return a model of gradients in which values are computed again, in one of `WAYS` or to fit a number of bytes.
+def recomputed(write: Callable[[ir.Model], ir.Model], source: ir.Model, loss: str, how: str | int) -> ir.Model:
+    """Return the gradients that are written of a model, with values computed again in one of `WAYS` or to fit bytes.
 
+    Steps of loops are gone through in segments (`segment_steps`) for ``"sqrt"``, and for bytes that need it.
     Raises ModelError for a budget that cannot be met, with the least that can.
     """
+    model = write(source)
     if how == "none":
+        model.metadata_props.pop(COURSES, None)
         return model
-    before = kernel_memory(model)
-    forward = ForwardPass.of(model, next(one for node in model.graph for one in node.outputs if one.name == loss))
+    course = memory_over_time(model)
+    before, nodes = max(course, default=0), count_nodes(model)
+    has_steps = how != "min-cut" and any(is_operator(node, "Scan", *GATES) for node in source.graph)
+    segmented = partial(lambda: write(edited(source, segment_steps)))
+    model = segmented() if has_steps and how == "sqrt" else model
+    forward = ForwardPass.of(model, loss)
     if isinstance(how, int):
-        kept = _within(model, forward, how, before)
+        kept, least = _within(model, forward, how, before)
+        if kept is None and has_steps:
+            model = segmented()
+            forward = ForwardPass.of(model, loss)
+            kept, other = _within(model, forward, how, kernel_memory(model))
+            least = min(least, other)
+        if kept is None:
+            raise ModelError(
+                f"a budget of {how} bytes cannot be met: values between kernels take {least} bytes at least, "
+                f"and {before} where nothing is computed again",
+                budget=how,
+                least=least,
+            )
     else:
         kept = forward.by_root() if how == "sqrt" else forward.by_min_cut()
     found = _with_copies(model, forward, kept)
     share = forward.seconds_again(kept) / max(sum(forward.seconds.values()), 1e-12)
-    nodes, more = count_nodes(model), count_nodes(found)
+    more, saved = count_nodes(found), memory_over_time(found)
+    state_courses(found, course, saved)
     note = (
-        f"{kernel_memory(found)} bytes between kernels, {before} without; {more - nodes} nodes again, "
+        f"{max(saved, default=0)} bytes between kernels, {before} without; {more - nodes} nodes again, "
         f"{share:.0%} of the time of the forward pass"
     )
     record_of(found)[:] = [*record_of(model), PassResult(STEP, more > nodes, nodes, more, note)]
     return found
 
 
-def _within(model: ir.Model, forward: ForwardPass, budget: int, before: int) -> frozenset[ir.Value]:
-    """Return what the cheapest choice found keeps whose memory is within a budget.
+def _within(model: ir.Model, forward: ForwardPass, budget: int, before: int) -> tuple[frozenset[ir.Value] | None, int]:
+    """Return what the cheapest choice found keeps whose memory is within a budget, and the least memory of all.
 
     Choices count what is kept; gradients and what is between come on top, so the bytes for what is kept are halved in.
     """
     if before <= budget:
-        return frozenset(forward.read)
+        return frozenset(forward.read), before
     low, high, least, best = 0, forward.bytes_read, before, None
     for _ in range(ROUNDS):
         middle = (low + high) // 2
@@ -75,14 +99,7 @@ def _within(model: ir.Model, forward: ForwardPass, budget: int, before: int) -> 
             low, best = middle, kept
             if peak > CLOSE * budget:
                 break
-    if best is None:
-        raise ModelError(
-            f"a budget of {budget} bytes cannot be met: values between kernels take {least} bytes at least, "
-            f"and {before} where nothing is computed again",
-            budget=budget,
-            least=least,
-        )
-    return best
+    return best, least
 
 
 def _with_copies(model: ir.Model, forward: ForwardPass, kept: frozenset[ir.Value]) -> ir.Model:

@@ -137,13 +137,19 @@ class Trainer:
         wanted = _matching(wanted, wrt, trained) if wrt is not None else wanted
         left = set(_matching(wanted, frozen, trained))
         self.weights = tuple(name for name in wanted if name not in left)
+        if wanted and not self.weights:
+            raise ModelError(f"there is nothing to train: all {len(wanted)} weights are frozen")
         self._update = Update(self._grouped(groups or {}), clip_norm, clip_value, accumulate, is_scaled)
         self.arrays: Arrays = self._initial(trained)
         """Weights, statistics and states of now; a step writes them where those of the step before it are."""
         self._before: Arrays = {}
         self.counts = Counts(scale=FIRST_SCALE if is_scaled else 1.0)
         source = f"{self._loss}_scaled" if is_scaled else self._loss
-        self.step_model = recomputed(self._updated_early(self._with_step(trained, source, stop)), source, recompute)
+
+        def write(model: ir.Model) -> ir.Model:
+            return self._updated_early(self._with_step(model, source, stop))
+
+        self.step_model = recomputed(write, trained, source, recompute)
         self.program = self._compile(self.step_model)
         self._evaluation: Program | None = None
 

@@ -47,9 +47,9 @@ def resnet18() -> onnx.ModelProto:
     return _residual(Net(), 112, (2, 2, 2, 2), bottleneck=False)
 
 
-def resnet50() -> onnx.ModelProto:
-    """Build ResNet-50 on images of 112 x 112."""
-    return _residual(Net(), 112, (3, 4, 6, 3), bottleneck=True)
+def resnet50(size: int = 112) -> onnx.ModelProto:
+    """Build ResNet-50 on images of ``size x size``."""
+    return _residual(Net(), size, (3, 4, 6, 3), bottleneck=True)
 
 
 def mobilenet_v2() -> onnx.ModelProto:

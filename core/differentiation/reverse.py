@@ -138,7 +138,8 @@ def given(f: Adjoint, rule: Vjp, owner: str) -> Sequence[str]:
     """Return the gradients that a rule gives; behind those of the operands there may be "" for what is left out.
 
     ``owner`` is the backend whose rule of a composite it is, "" for that of an operator.
-    Raises PluginError, with the plugin, for a rule that raises what is no GraftError or gives too many gradients.
+    Raises PluginError, with the plugin, for a rule that raises what is no GraftError, gives too many gradients, or what
+    is no name of a value.
     """
     operands = len(operands_of(f.node))
     try:
@@ -147,8 +148,13 @@ def given(f: Adjoint, rule: Vjp, owner: str) -> Sequence[str]:
         raise
     except Exception as error:
         raise _fault(f, f"raised {type(error).__name__}: {error}", owner) from error
+    if not isinstance(gradients, list | tuple) or not all(isinstance(one, str) for one in gradients):
+        raise _fault(f, f"gives {gradients!r}, where names of values are expected", owner)
     if any(gradients[operands:]):
         raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands", owner)
+    for one in gradients:
+        if one and one not in f.types and not any(one in (*node.input, *node.output) for node in (*f.nodes, f.node)):
+            raise _fault(f, f"gives '{one}', which is no value", owner)
     return gradients
 
 

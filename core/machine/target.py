@@ -24,6 +24,7 @@ OPTIMISATIONS = {
     "index-checks": "indices compared with the extent of their axis, before Gather, Scatter and their like use them",
     "in-place": "memory shared: by one result after another, by a result and its operand, by a Concat and its parts",
     "integer-arithmetic": "quantised models in integers",
+    "patches": "convolutions of small images by computed weights as one product for all images",
     "threads": "loops shared among threads",
     "vector-types": "the vector types of GCC and Clang, in C",
     "views": "Reshape and its like as another shape of the same memory, not as copies",

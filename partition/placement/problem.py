@@ -34,7 +34,7 @@ from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.region_cut import Traffic
 from graft.partition.tolerance import Tolerance
-from graft.partition.units import Units, make_units
+from graft.partition.units import Units, in_order, make_units
 from graft.patterns.composite import Composite
 
 log = logging.getLogger("graft.partition")
@@ -237,7 +237,7 @@ class Problem:
         ]
         cuts: list[Cut] = []
         for group in MergeRegions(self.names).run(
-            units.predecessors, placement, Traffic(graph, units, self.work.typical)
+            in_order(graph, units, placement), placement, Traffic(graph, units, self.work.typical)
         ):
             nodes = sorted(node for unit in group for node in units.units[unit].nodes)
             where = placement[group[0]]

@@ -8,10 +8,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.rewriting.node_rewrite import RECOMPUTED
 from graft.partition.graph import IndexedGraph, bodies, captures, index_graph
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.placement.partitioner import partition
-from graft.partition.units import Units, crosses_bodies, make_units, strongly_connected
+from graft.partition.units import Units, crosses_bodies, in_order, make_units, strongly_connected
 from graft.patterns import Composite, is_op, outputs, wildcard
 from tests.partition.graphs import everything, model_of, run_reference, small, toy
 
@@ -157,3 +158,13 @@ def test_units_are_numbered_behind_what_they_read() -> None:
     assert [unit.nodes for unit in units.units] == [(0, 2), (1,), (3,)]
     assert units.unit_of == [0, 1, 0, 2]
     assert [sorted(before) for before in units.predecessors] == [[], [0], [0, 1]]
+
+
+def test_what_computes_again_comes_behind_what_another_backend_has_before_it() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] x) => (float[2] y) { a = Relu(x) b = Relu(a) c = Relu(x) d = Exp(b) e = Exp(c) y = Add(d, e) }"""
+    for name, behind in (("c", [[], [0], [], [1], [2], [3, 4]]), (f"c{RECOMPUTED}", [[], [0], [1], [1], [2], [3, 4]])):
+        model = model_of(text)
+        list(model.graph)[2].name = name
+        graph = index_graph(model.graph)
+        assert in_order(graph, make_units(graph, []), ["npu", None, "npu", "npu", "npu", "npu"]) == behind

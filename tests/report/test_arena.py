@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from graft.compiler.stitching.procedure_builder import ProcedureBuilder
-from graft.report.arena import arena_picture, arena_text, peak_text
+from graft.report.arena import arena_picture, arena_text, courses_picture, peak_text
 from graft.runtime.arena import blocks_of
 from graft.runtime.procedure import Call, Procedure
 
@@ -47,3 +47,10 @@ def test_the_picture_has_a_rectangle_for_every_tensor_within_its_frame() -> None
 def test_an_arena_that_is_planned_for_each_binding_has_no_picture() -> None:
     assert arena_picture(replace(procedure(), arena_bytes=0)) == ""
     assert peak_text(replace(procedure(), arena_bytes=0)) == ""
+
+
+def test_courses_are_areas_on_one_scale() -> None:
+    picture = courses_picture(([64, 256], [64, 128, 64, 64]))
+    assert 'aria-label="Memory over time: 256 B, 128 B at most"' in picture
+    assert 'd="M0 260V195.0H240.0V0.0H480.0V260Z"' in picture
+    assert 'd="M0 260V195.0H240.0V130.0H480.0V195.0H720.0V195.0H960.0V260Z"' in picture

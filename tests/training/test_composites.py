@@ -70,9 +70,12 @@ def test_a_value_inside_that_is_asked_for_opens_the_composite() -> None:
         (lambda f: [f.gradient], "is float[3,2] for 'x', which is float[3,4]"),
         (lambda f: [1 / 0], "raised ZeroDivisionError: division by zero"),
         (lambda f: [f.gradient] * 3, "gives 3 gradients for 2 operands"),
+        (lambda f: None, "gives None, where names of values are expected"),
+        (lambda f: [1, 2], "gives [1, 2], where names of values are expected"),
+        (lambda f: ["nowhere"], "gives 'nowhere', which is no value"),
     ],
 )
-def test_a_wrong_rule_is_named_with_its_backend(rule: Callable[[Adjoint], list[str]], fault: str) -> None:
+def test_a_wrong_rule_is_named_with_its_backend(rule: Callable[[Adjoint], Any], fault: str) -> None:
     with pytest.raises(PluginError) as caught:
         gradients(rule)
     assert caught.value.message == f"backend 'npu': npu.mm (node 'r'): its derivative {fault}"

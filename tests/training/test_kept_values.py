@@ -30,7 +30,7 @@ def chain() -> ForwardPass:
 
 
 def forward_of(model: ir.Model) -> ForwardPass:
-    return ForwardPass.of(model, next(one for node in model.graph for one in node.outputs if one.name == "loss"))
+    return ForwardPass.of(model, "loss")
 
 
 def by_all_choices(forward: ForwardPass, budget: int) -> float:

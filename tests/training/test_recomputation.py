@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,9 +11,13 @@ import pytest
 from onnx import numpy_helper
 
 import graft
+from graft.core.graph.save import save_model
 from graft.errors import ArgumentError, ModelError
+from graft.report.arena import courses_picture
+from graft.report.gathering import report_on_program
+from graft.report.html import html
 from graft.training import SGD, Trainer, notes_of
-from graft.training.kernel_memory import kernel_memory
+from graft.training.kernel_memory import COURSES, courses_of, kernel_memory, state_courses
 
 LAYERS = 9
 
@@ -103,3 +108,29 @@ def test_weights_are_updated_as_soon_as_their_gradients_are_there() -> None:
     places = [order.index(f"w{layer}_next") for layer in range(LAYERS)]
     assert places == sorted(places, reverse=True)
     assert all(one - other > 3 for one, other in pairwise(places))  # the next layer's backward pass is between
+
+
+def test_a_report_draws_memory_over_time_with_and_without(tmp_path: Path) -> None:
+    model, path = graft.grad(network(), recompute="sqrt"), tmp_path / "gradients.onnx"
+    without, with_it = courses_of(model) or ([], [])
+    assert max(without) == kernel_memory(graft.grad(network())) and max(with_it) == kernel_memory(model)
+    save_model(model, path)
+    program = graft.compile(path, ["llvm"], threads=1, cache=False)
+    page = html(report_on_program("gradients", program))
+    assert "without recomputation: peak 160.0 KiB" in page and courses_picture((without, with_it)) in page
+    assert 'id="memory"' not in html(report_on_program("plain", graft.compile(graft.grad(network()), ["llvm"])))
+
+
+def test_long_courses_are_thinned_to_the_largest_of_neighbours() -> None:
+    model = graft.grad(network())
+    state_courses(model, [*range(1, 3001)], [7, 5])
+    without, with_it = courses_of(model) or ([], [])
+    assert (len(without), without[:2], without[-1], with_it) == (1000, [3, 6], 3000, [7])
+
+
+def test_metadata_that_is_no_course_is_refused() -> None:
+    model = graft.grad(network())
+    for text in ("7", "[[], []]", '[["a"], [1]]', "[[1]]", "{"):
+        model.metadata_props[COURSES] = text
+        with pytest.raises(ModelError, match=r"the model's metadata 'graft\.memory' is no two lists of bytes: "):
+            courses_of(model)

@@ -94,6 +94,11 @@ def test_what_is_no_weight_cannot_be_trained(wrt: list[str], message: str) -> No
         trainer(wrt=wrt)
 
 
+def test_a_trainer_whose_weights_are_all_frozen_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"^there is nothing to train: all 5 weights are frozen$"):
+        trainer(frozen=["*"])
+
+
 def test_a_state_of_another_model_is_refused() -> None:
     state = Trainer(network(), "cross-entropy", SGD(), threads=1).state()
     with pytest.raises(ModelError, match="the state is of another model or optimiser: b1_mean, b1_square, b1_velocity"):

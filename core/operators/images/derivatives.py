@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.operators.definition.adjoint import Adjoint
+from graft.core.operators.images.windows import patch_places
 
 FINITE = "graft.finite-weights"
 """The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
@@ -146,7 +147,8 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
 
     Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
     where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
-    are taken image by image, which threads share and caches hold, and then added.
+    are taken image by image, which threads share and caches hold, and then added; of small ones whose extents are known
+    all places have one product, of the patches of all images, whose result lies as the weights do.
     Where there are many places all are one convolution, of batches as channels and channels as batch. Where each
     channel has its own window, rows are long and the batch is known, they are a depthwise one, else sums over elements.
     """
@@ -161,6 +163,8 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     spatial = range(2, 2 + rank)
     sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
     by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
+    if not by_image and not is_depthwise and all(isinstance(one, int) for one in (*f.shape(windows), *f.shape(image))):
+        return _of_patches(f, image, windows, weights, w, group)
     before = [0, group] if by_image else [group]
     if any((*w.begins, *w.ends)):
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
@@ -189,6 +193,22 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
         products = [f("ReduceSum", one, f.ints(0), keepdims=0) for one in products]
     of_places = f.reshaped(f.concatenated(*products, axis=-1), group, rows // group, len(parts), columns)
     return f.reshaped_like(f.transposed(of_places, 0, 1, 3, 2), weights)
+
+
+def _of_patches(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
+    """Return the gradient of weights as the product of the windows and the patches of all images."""
+    (batch, channels, *inner), outer, rank = f.extents(image), f.extents(windows)[2:], len(w.kernel)
+    source = [extent + begin + end for extent, begin, end in zip(inner, w.begins, w.ends, strict=True)]
+    if any((*w.begins, *w.ends)):
+        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    left, right = (f.transposed(one, 1, 0, *range(2, 2 + rank)) for one in (windows, image))
+    places = patch_places(batch, source, w.kernel, outer, w.strides, w.dilations).reshape(-1)
+    right = f.reshaped(right, channels, batch * math.prod(source))
+    if not np.array_equal(places, np.arange(batch * math.prod(source))):
+        right = f("Gather", right, f.constant(places), axis=1)
+    columns = batch * math.prod(outer)
+    left, right = (f.reshaped(one, group, -1, columns) for one in (left, right))
+    return f.reshaped_like(f("MatMul", left, f.swapped(right)), weights)
 
 
 def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:

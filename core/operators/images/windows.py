@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from graft.core.affine import expressions, text
 from graft.core.graph.view import NodeView
@@ -35,6 +38,26 @@ def positions(
         if w.passes(d):
             conditions.append(high)
     return places, conditions
+
+
+def patch_places(
+    batch: int,
+    source: Sequence[int],
+    kernel: Sequence[int],
+    target: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> np.ndarray:
+    """Return where, among the elements of ``batch`` padded images ``source``, windows find their patches.
+
+    It is ``[place of the kernel, image, element of the result]``, int64.
+    """
+    found = np.arange(batch).reshape(1, -1, 1) * math.prod(source)
+    places, windows = (np.indices(shape).reshape(len(shape), -1) for shape in (kernel, target))
+    for axis, (stride, dilation) in enumerate(zip(strides, dilations, strict=True)):
+        at = places[axis].reshape(-1, 1, 1) * dilation + windows[axis].reshape(1, 1, -1) * stride
+        found = found + at * math.prod(source[axis + 1 :])
+    return found.astype(np.int64)
 
 
 def count(

@@ -184,9 +184,12 @@ def _products(f: Adjoint, graph: onnx.GraphProto, names: Mapping[str, str]) -> d
 
 
 def _factors(inner: Body, gradient: str) -> tuple[str, str] | None:
-    """Return the matrices that a gradient is the product of, the left one transposed; None where it is no such."""
+    """Return the matrices that a gradient is the product of, the left one transposed; None where it is no such.
+
+    Nor where a step has steps itself: what it gives is of the rows of all these already, and is summed.
+    """
     makers = {node.output[0]: node for node in inner.nodes}
-    node = makers.get(gradient)
+    node = None if any(one.op_type == "Scan" for one in inner.nodes) else makers.get(gradient)
     left = None if node is None or node.op_type != "MatMul" else makers.get(node.input[0])
     if node is None or left is None or left.op_type != "Transpose":
         return None
@@ -283,9 +286,16 @@ def _back(f: Adjoint, steps: Steps, step: StepBack, before: Sequence[str]) -> Fo
     captured = dict(zip(asked, found[states:], strict=False))
     pairs = zip(step.factors.items(), found[count::2], found[count + 1 :: 2], strict=True)
     for (name, (left, right)), lefts, rights in pairs:
-        rows, gradients = (f.reshaped(whole, -1, f.extents(one)[1]) for whole, one in ((lefts, left), (rights, right)))
+        rows, gradients = (f.reshaped(whole, -1, _width(f, one)) for whole, one in ((lefts, left), (rights, right)))
         captured[name] = f.typed(f("MatMul", f.swapped(rows), gradients), name)
     return Found(found[:states], by_slice, captured)
+
+
+def _width(f: Adjoint, matrix: str) -> int:
+    """Return the number of columns, which `_factors` has found known."""
+    width = f.shape(matrix)[1]
+    assert isinstance(width, int), matrix
+    return width
 
 
 def _sides(f: Adjoint, steps: Steps) -> tuple[list[int], list[int]]:

@@ -46,9 +46,17 @@ def test_sums_over_large_images_are_taken_image_by_image(length: int, sums: int)
     assert [node.op_type for node in nodes].count("ReduceSum") == sums
 
 
-@pytest.mark.parametrize(("channels", "products"), [(1, 1), (3, 5), (20, 25), (32, 49)])
+@pytest.mark.parametrize(("batch", "products"), [("2", 1), ("n", 9)])
+def test_small_images_of_known_extents_have_one_product_of_their_patches(batch: str, products: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[{batch},32,8,8] x, float[4,32,3,3] w)
+        => (float loss) {{ y = Conv <pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
+    kinds = [node.op_type for node in graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph]
+    assert (kinds.count("MatMul"), kinds.count("Gather")) == (products, int(products == 1))
+
+
+@pytest.mark.parametrize(("channels", "products"), [(1, 2), (3, 5), (20, 25), (32, 49)])
 def test_places_of_few_channels_have_a_product_in_common(channels: int, products: int) -> None:
-    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[2,{channels},8,8] x, float[4,{channels},7,7] w)
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[2,{channels},12,12] x, float[4,{channels},7,7] w)
         => (float loss) {{ y = Conv <pads = [3, 3, 3, 3]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
     nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
     assert [node.op_type for node in nodes].count("MatMul") == products

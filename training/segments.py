@@ -1,0 +1,92 @@
+"""Scans of Scans: a Scan of many steps as one over segments of steps, so that its gradient keeps fewer states.
+
+The gradient of a Scan keeps the states before each step, and what products gave in it. Of a Scan over segments it keeps
+the states before each segment, and those of the steps of one segment, which it runs again first: of n steps twice the
+root of n. Recurrent layers are written as Scans for that.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import isqrt
+
+import onnx
+from onnx import helper
+
+from graft.core.graph.dimensions import unique
+from graft.core.graph.protos import constants_of, every_graph, every_node, put_nodes, types_of
+from graft.core.operators.definition.function_body import Body, Extent
+from graft.core.operators.products.plain_recurrence import GATES, recurrence
+from graft.core.shapes.inference import infer_proto
+
+
+def segment_steps(proto: onnx.ModelProto) -> None:
+    """Write the Scans and recurrent layers of a model's main graph over segments, in place, where they have some."""
+    inferred = infer_proto(proto).graph
+    taken = {name for one in every_node(proto.graph.node) for name in (one.name, *one.input, *one.output)}
+    taken |= {one.name for graph in every_graph(inferred) for one in (*graph.input, *graph.initializer)}
+    types, data, fresh = types_of(inferred), constants_of(proto.graph), partial(unique, taken=taken)
+    nodes: list[onnx.NodeProto] = []
+    for node in proto.graph.node:
+        layer = Body(node, types, data, fresh)
+        if node.op_type in GATES and node.domain in ("", "ai.onnx"):
+            recurrence(layer)
+        else:
+            layer.nodes.append(node)
+        for one in layer.nodes:
+            nodes += _segmented(Body(one, types, data, fresh)) if one.op_type == "Scan" else [one]
+    put_nodes(proto.graph, nodes)
+
+
+def _segmented(f: Body) -> list[onnx.NodeProto]:
+    """Return a Scan over segments of one, or the Scan itself where steps are of no known number, or of a prime."""
+    slices = f.attribute("num_scan_inputs")
+    states, results = len(f.inputs) - slices, len(f.attribute("body").output) - len(f.inputs) + slices
+    names = [*f.inputs[states:], *f.node.output[states:]]
+    axes = [*(f.attribute("scan_input_axes") or [0] * slices), *(f.attribute("scan_output_axes") or [0] * results)]
+    if not slices or len(names) < len(axes) or not all(_is_known(f, name) for name in names):
+        return [f.node]
+    axes = [axis % f.rank(name) for name, axis in zip(names, axes, strict=True)]
+    count = f.shape(names[0])[axes[0]]
+    parts = next((one for one in range(isqrt(count), 1, -1) if count % one == 0), 1) if isinstance(count, int) else 1
+    if parts == 1:
+        return [f.node]
+    step = onnx.NodeProto()
+    step.CopyFrom(f.node)
+    step.name = f.fresh(f"{f.node.name}/segment")
+    step.input[:] = [f.fresh(f"{name}/segment") for name in f.inputs]
+    step.output[:] = [f.fresh(f"{name}/segment") for name in f.node.output]
+    pieces = [helper.make_tensor_type_proto(f.dtype(name), _split(f.shape(name), axis, [count // parts]))
+              for name, axis in zip(names, axes, strict=True)]  # fmt: skip
+    carried = [f.types[name] for name in f.inputs[:states]]
+    given, made = (
+        [helper.make_value_info(name, kind) for name, kind in zip(ends, (*carried, *kinds), strict=True)]
+        for ends, kinds in ((step.input, pieces[:slices]), (step.output, pieces[slices:]))
+    )
+    body = helper.make_graph([step], f"{step.name}/body", given, made)
+    more = {one.name: helper.get_attribute_value(one) for one in f.node.attribute if one.name != "body"}
+    arrays = [
+        f("Reshape", name, f.ints(*map(_number, _split(f.shape(name), axis, [parts, count // parts]))))
+        for name, axis in zip(names[:slices], axes, strict=False)
+    ]
+    more |= {"scan_input_axes": axes[:slices], "scan_output_axes": axes[slices:]} if results else {}
+    found = f.several(states + results, "Scan", *f.inputs[:states], *arrays, body=body, **more)
+    for number, name in enumerate(found):
+        whole = f.node.output[number]
+        f.give(number, name if number < states else f("Reshape", name, f.ints(*map(_number, f.shape(whole)))))
+    return f.nodes
+
+
+def _is_known(f: Body, name: str) -> bool:
+    """Whether all extents of a value but one at most are numbers."""
+    shaped = name in f.types and f.types[name].tensor_type.HasField("shape")
+    return shaped and sum(not isinstance(one, int) for one in f.shape(name)) < 2
+
+
+def _split(shape: tuple[Extent, ...], axis: int, extents: list[int]) -> list[Extent]:
+    """Return a shape with others in the place of an extent."""
+    return [*shape[:axis], *extents, *shape[axis + 1 :]]
+
+
+def _number(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else -1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from graft.core.backend_spec import with_label
 from graft.core.device_memory import DeviceMemory
 from graft.core.reject import Reject, Yield
 from graft.plugins.options.declared import NoOptions, Option, rows_of
@@ -133,6 +135,8 @@ class Backend:
     """
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
+    label: str = ""
+    """The label that `labelled` gave the object."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The methods marked with `supports`, in order of definition."""
     options: ClassVar[Any] = NoOptions
@@ -164,6 +168,16 @@ class Backend:
     def configured(self, options: Mapping[str, object]) -> Backend:
         """Return a backend like this one with some options set otherwise."""
         return type(self)(**{**self.option_values(), **options})
+
+    def labelled(self, label: str) -> Backend:
+        """Return this backend as one that takes part under a label, ``npu@small``, beside others of its name.
+
+        Raise OptionError for a label that is none.
+        """
+        with_label(self.name, label)
+        other = copy(self)
+        vars(other).update(label=label)
+        return other
 
     @OfDefaults
     def module_loaders(self) -> Iterable[Loader]:

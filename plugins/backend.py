@@ -118,6 +118,12 @@ class Backend:
     """
     unwanted_passes: ClassVar[frozenset[str]] = frozenset()
     """The standard passes that do not run where it takes part: what they write anew it has operators of its own for."""
+    channels_last: ClassVar[frozenset[str]] = frozenset()
+    """The operators that take and make images with channels last, in a `JsonBackend` or `CSourceBackend`.
+
+    Their images have shapes (n, h, w, c) then; Graft transposes images at the borders of a region, and around operators
+    that are neither named here nor elementwise. Attributes, and weights of products, stay as ONNX has them.
+    """
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "symbolic"
     device: ClassVar[str] = "cpu"

@@ -71,6 +71,7 @@ def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: s
     simulates = _flag(backend.simulates, "simulates", who, plugin)
     unwanted = _names(backend.unwanted_passes, "unwanted_passes", ("passes", "interleave-convolutions"), who, plugin)
     loses_nan = _names(backend.loses_nan, "loses_nan", ("operators", "Relu"), who, plugin)
+    _names(backend.channels_last, "channels_last", ("operators", "MaxPool"), who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return BackendDeclaration(

@@ -251,9 +251,8 @@ class PluginManager:
         """Return a backend object that the user gave, fenced as those of plugins are; raise PluginError likewise."""
         if isinstance(backend, FencedBackend):
             return backend
-        who = f"backend object {kind_of(backend)}"
         with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
-            declaration = declaration_of(backend, who)
+            declaration = declaration_of(backend, f"backend object {kind_of(backend)}")
             lost = lost_state(backend)
         found = FencedBackend(backend, declaration.name, "", declaration, self._limits, lost)
         return found.called(with_label(declaration.name, backend.label)) if backend.label else found

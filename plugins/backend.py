@@ -116,6 +116,12 @@ class Backend:
     Where it takes part, every reader has a DequantizeLinear of its own, and views are of integers: then what passes
     between its layers, and between its regions and others, are integers (`graft.core.passes.integer`).
     """
+    one_sample: ClassVar[bool] = False
+    """Whether it computes one sample at a time: a model of an open batch becomes a loop over samples of a batch of 1.
+
+    That is so for all backends that take part, where each sample is proven to be for itself; what a batch of another
+    number is made of stays (`graft.partition.sample_loop`).
+    """
     unwanted_passes: ClassVar[frozenset[str]] = frozenset()
     """The standard passes that do not run where it takes part: what they write anew it has operators of its own for."""
     channels_last: ClassVar[frozenset[str]] = frozenset()

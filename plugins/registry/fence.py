@@ -131,6 +131,7 @@ class FencedBackend(KnownOptions, Backend):
             fuses=declaration.fuses,
             packed=declaration.packed,
             quantized=declaration.quantized,
+            one_sample=declaration.one_sample,
             simulates=declaration.simulates,
             unwanted_passes=declaration.unwanted_passes,
             loses_nan=declaration.loses_nan,

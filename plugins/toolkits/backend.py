@@ -96,7 +96,7 @@ class ToolkitBackend(Backend):
         return None
 
     def version(self) -> str:
-        """Return what the toolkit says of itself; raise CompileError, with how to get it, where a package is missing."""
+        """Return what the toolkit says of itself; raise CompileError with how to get it where a package is missing."""
         try:
             return str(self.ask("version"))
         except (ImportError, GraftError) as error:

@@ -171,5 +171,5 @@ def in_turns(first: Callable[[], object], second: Callable[[], object], deadline
             before = perf_counter()
             run()
             own.append(perf_counter() - before)
-    own, shares = median(times[0]), sorted(theirs / ours for ours, theirs in zip(*times, strict=True))
-    return own, own * shares[3 * (len(shares) - 1) // 4]
+    first_takes, shares = median(times[0]), sorted(theirs / ours for ours, theirs in zip(*times, strict=True))
+    return first_takes, first_takes * shares[3 * (len(shares) - 1) // 4]

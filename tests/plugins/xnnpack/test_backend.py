@@ -146,6 +146,8 @@ def test_the_digits_model_is_the_same_in_a_c_project(tmp_path: Path) -> None:
          "attribute", "ceil_mode has windows that leave the padding; XNNPACK has none"),
         ("y = AveragePool<kernel_shape=[2,2], pads=[1,1,0,0], count_include_pad=1>(x)|float[1,2,3,3] x|"
          "float[1,2,3,3] y", "attribute", "XNNPACK does not count padding, as count_include_pad asks"),
+        ("y = MaxPool<kernel_shape=[2,2], dilations=[2,1], pads=[0,0,1,0]>(x)|float[1,2,5,5] x|float[1,2,4,4] y",
+         "attribute", "XNNPACK's padded maxima with dilations read what lies beside the window"),
         ("y = MaxPool<kernel_shape=[2]>(x)|float[1,2,3] x|float[1,2,2] y", "rank",
          "MaxPool of 3 axes; XNNPACK takes images, of 4"),
         ("y = Conv(x, w)|float[1,2,5] x, float[3,2,2] w|float[1,3,4] y", "rank",

@@ -25,6 +25,7 @@ from benchmarks.zoo import LIGHT, model
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import measure, program_run
 from graft.partition.policy import PlacementMode
+from graft.runtime.procedure import Module
 from graft.runtime.program import Program
 
 MODELS = (
@@ -43,7 +44,12 @@ def rivals(backends: Sequence[str]) -> dict[str, list[str]]:
 def same_code(one: Program, other: Program) -> bool:
     """Whether two programs make the same calls of the same modules; how they came about may differ."""
     mine, theirs = one.description, other.description
-    return mine.procedures == theirs.procedures and mine.modules == theirs.modules
+    return mine.procedures == theirs.procedures and [*map(_code, mine.modules)] == [*map(_code, theirs.modules)]
+
+
+def _code(module: Module) -> tuple[object, ...]:
+    constants = {name: (array.dtype, array.shape, array.tobytes()) for name, array in module.constants.items()}
+    return module.name, module.kind, module.functions, module.data, constants
 
 
 def row(name: str, threads: int, backends: Sequence[str], seconds: float, place: PlacementMode) -> tuple[str, float]:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
 from graft.core.passes.pipeline import Pipeline
+from graft.partition.sample_loop import SampleLoop
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
 from graft.plugins.registry.fenced_pass import FencedPass
@@ -28,7 +29,8 @@ def prepare_for(model: ir.Model, backends: Sequence[Backend], without: Collectio
 def passes_of(backend: Backend) -> list[Any]:
     """Return a backend's own passes, behind those of what it declares; raise PluginError for what is none."""
     plugin = backend.plugin if isinstance(backend, FencedBackend) else backend.name
-    declared = [DequantizePerReader()] if backend.quantized else []
+    declared: list[Any] = [DequantizePerReader()] if backend.quantized else []
+    declared += [SampleLoop()] if backend.one_sample else []
     return [*declared, *(FencedPass.of(one, plugin) for one in backend.passes())]
 
 

@@ -45,9 +45,20 @@ def split_backends(text: str) -> list[tuple[str, dict[str, str]]]:
             raise OptionError(f"option '{key.strip()}' of backend '{found[-1][0]}' is given twice; give it once")
         options[key.strip()] = value.strip()
     for name, _ in found:
-        if "@" in name and not _LABELLED.fullmatch(name):
-            raise OptionError(f"'{name}' has no proper label; write letters, digits, '_' and '-', as in npu@small")
+        _require_label(name)
     return found
+
+
+def _require_label(name: str) -> None:
+    if "@" in name and not _LABELLED.fullmatch(name):
+        raise OptionError(f"'{name}' has no proper label; write letters, digits, '_' and '-', as in npu@small")
+
+
+def with_label(name: str, label: str) -> str:
+    """Return the name of a backend with another label, ``npu@small``; raise OptionError for one that is none."""
+    named = f"{without_label(name)}@{label}"
+    _require_label(named)
+    return named
 
 
 def without_label(name: str) -> str:

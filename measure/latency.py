@@ -17,6 +17,7 @@ import numpy as np
 from graft.core.graph.dimensions import Dims, values_and_ranges
 from graft.core.importer.source import SOURCE, Source
 from graft.measure.peers.peer_table import peer
+from graft.partition.policy import Policy
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
@@ -59,6 +60,7 @@ class BenchReport(Displayed):
     model=SOURCE, program=optional(instance(Program, wanted="a graft.Program")), compare=TEXTS, threads=optional(WHOLE),
     seconds=DURATION, warmup=DURATION, shapes=optional(SHAPES), dims=optional(DIMS), inputs=optional(FEEDS),
     manager=optional(MANAGER), without=TEXTS, precision=TEXT,
+    policy=optional(instance(Policy, wanted="a graft.Policy")),
 )  # fmt: skip
 def bench(
     model: Source,
@@ -74,14 +76,15 @@ def bench(
     inputs: Mapping[str, np.ndarray] | None = None,
     without: Collection[str] = (),
     precision: str = "float32",
+    policy: Policy | None = None,
     manager: PluginManager | None = None,
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
     ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``); they run the model as it was
     loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names
-    optimisations that ours is compiled without. ``dims`` are numbers that symbols have in the run, and ranges that the
-    program is compiled for.
+    optimisations that ours is compiled without, and ``policy`` says how it is placed. ``dims`` are numbers that symbols
+    have in the run, and ranges that the program is compiled for.
     """
     from graft.compiler.api import compile
     from graft.core.importer.load import load
@@ -93,7 +96,9 @@ def bench(
     feeds = dict(inputs) if inputs is not None else sample_inputs(original, dims=values)
     count = threads or available_threads()
     if program is None:
-        program = compile(original, backends, threads=count, precision=precision, without=without, manager=manager)
+        program = compile(
+            original, backends, threads=count, precision=precision, without=without, policy=policy, manager=manager
+        )
     runs: dict[str, Run] = {"graft": program_run(program, feeds)}
     for name in compare:
         runs[name] = peer(name, original, feeds, count, precision)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from graft.core.backend_spec import with_label
 from graft.core.device_memory import DeviceMemory
 from graft.core.reject import Reject, Yield
 from graft.plugins.options.declared import NoOptions, Option, rows_of
@@ -114,8 +116,20 @@ class Backend:
     Where it takes part, every reader has a DequantizeLinear of its own, and views are of integers: then what passes
     between its layers, and between its regions and others, are integers (`graft.core.passes.integer`).
     """
+    one_sample: ClassVar[bool] = False
+    """Whether it computes one sample at a time: a model of an open batch becomes a loop over samples of a batch of 1.
+
+    That is so for all backends that take part, where each sample is proven to be for itself; what a batch of another
+    number is made of stays (`graft.partition.sample_loop`).
+    """
     unwanted_passes: ClassVar[frozenset[str]] = frozenset()
     """The standard passes that do not run where it takes part: what they write anew it has operators of its own for."""
+    channels_last: ClassVar[frozenset[str]] = frozenset()
+    """The operators that take and make images with channels last, in a `JsonBackend` or `CSourceBackend`.
+
+    Their images have shapes (n, h, w, c) then; Graft transposes images at the borders of a region, and around operators
+    that are neither named here nor elementwise. Attributes, and weights of products, stay as ONNX has them.
+    """
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "symbolic"
     device: ClassVar[str] = "cpu"
@@ -133,6 +147,8 @@ class Backend:
     """
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
+    label: str = ""
+    """The label that `labelled` gave the object."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The methods marked with `supports`, in order of definition."""
     options: ClassVar[Any] = NoOptions
@@ -164,6 +180,16 @@ class Backend:
     def configured(self, options: Mapping[str, object]) -> Backend:
         """Return a backend like this one with some options set otherwise."""
         return type(self)(**{**self.option_values(), **options})
+
+    def labelled(self, label: str) -> Backend:
+        """Return this backend as one that takes part under a label, ``npu@small``, beside others of its name.
+
+        Raise OptionError for a label that is none.
+        """
+        with_label(self.name, label)
+        other = copy(self)
+        vars(other).update(label=label)
+        return other
 
     @OfDefaults
     def module_loaders(self) -> Iterable[Loader]:

@@ -14,6 +14,7 @@ from graft.errors import CompileError
 from graft.plugins.c_call_text import CText
 from graft.plugins.c_libraries import link_flags, unknown_symbols
 from graft.plugins.codegen.kernel_source import entry_text, joined
+from graft.plugins.layouts import c_transpose as transpose
 from graft.plugins.native_image import imported, link
 from graft.runtime.c_source import INCLUDE, PRELUDE, CSource
 from graft.runtime.loaders import C_SOURCE
@@ -42,7 +43,7 @@ def flags_of(backend: CVendor) -> tuple[str, ...]:
 def source_of(backend: CVendor, functions: Mapping[str, CText], origins: Mapping[str, Sequence[str]]) -> CSource:
     """Return the C of a region: what the backend has for all calls, then each function."""
     source = joined({name: text.named(name) for name, text in functions.items()}, origins)
-    helpers = backend.helpers.strip()
+    helpers = "\n".join([backend.helpers.strip(), *([transpose.helpers()] if backend.channels_last else [])]).strip()
     if helpers:
         guard = f"GRAFT_HELPERS_{sha256(helpers.encode()).hexdigest()[:16].upper()}"
         helpers = f"#ifndef {guard}\n#define {guard}\n{helpers}\n#endif\n\n"

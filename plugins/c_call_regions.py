@@ -14,7 +14,8 @@ from graft.plugins.backend import CompiledRegion
 from graft.plugins.c_call_code import compiled_calls
 from graft.plugins.c_call_text import CText, KernelWriter
 from graft.plugins.c_calls import CCall, CKernel, COperand
-from graft.plugins.json_graph import Dimension, Entry, JsonGraph, JsonNode
+from graft.plugins.json_graph import TRANSPOSE, Dimension, Entry, JsonGraph, JsonNode
+from graft.plugins.layouts.c_transpose import transpose_call
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Call, Procedure, TensorSpec
 
@@ -88,7 +89,7 @@ class RegionCalls:
 
     def _kernel(self, number: int, node: JsonNode) -> None:
         kernel = self._asked(node)
-        said = self.backend.call(kernel)
+        said = transpose_call(kernel) if node.name == TRANSPOSE else self.backend.call(kernel)
         call = CCall(said) if isinstance(said, str) else said
         success = self.backend.success if call.success is None else call.success
         text = KernelWriter(kernel, call, success).text()

@@ -51,5 +51,6 @@ class CVendor(Backend):
         """Return the region as a graph, whose kernels `call` is asked for, and its constants by name."""
         from graft.plugins.graph_symbols import ModelSymbols
         from graft.plugins.json_codegen import serialize
+        from graft.plugins.layouts.channels_last import with_channels_last
 
-        return serialize(region, ModelSymbols())
+        return with_channels_last(*serialize(region, ModelSymbols()), self.channels_last)

@@ -38,8 +38,9 @@ class JsonBackend(Backend):
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return the region as a JSON graph; raise CompileError for what such a graph cannot hold."""
         from graft.plugins.json_codegen import serialize
+        from graft.plugins.layouts.channels_last import with_channels_last
 
-        graph, constants = serialize(region)
+        graph, constants = with_channels_last(*serialize(region), self.channels_last)
         return Module(region.name, self.kind(), (region.name,), graph.to_json(), constants, install=self.install)
 
     def load(self, graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> Engine:

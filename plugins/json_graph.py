@@ -42,6 +42,8 @@ from graft.errors import ArtifactError, GraftError, PluginError
 from graft.runtime.extent_table import ExtentReader, ExtentWriter
 from graft.runtime.extents import Extent, Operation, Symbol, evaluate
 
+TRANSPOSE = "graft.transpose"
+"""The name of kernels that transpose images for a backend that asks for channels last; Graft computes them."""
 ABSENT = -1
 """The node of an entry for an optional input that is not given."""
 
@@ -177,7 +179,10 @@ class JsonGraph:
         constants: Mapping[str, np.ndarray],
         kernel: Callable[[JsonNode, list[np.ndarray | None]], Sequence[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Compute the heads: call ``kernel(node, arrays)`` for every kernel; a Python engine needs no more."""
+        """Compute the heads: call ``kernel(node, arrays)`` for every kernel; a Python engine needs no more.
+
+        Kernels named `TRANSPOSE` are computed here.
+        """
         waiting = iter(inputs)
         values: list[Sequence[np.ndarray]] = []
         for node in self.nodes:
@@ -188,7 +193,7 @@ class JsonGraph:
                     values.append((constants[node.name],))
                 case "kernel":
                     arrays = [None if one.is_absent else values[one.node][one.index] for one in node.inputs]
-                    values.append(kernel(node, arrays))
+                    values.append((kernel if node.name != TRANSPOSE else _transposed)(node, arrays))
         return [values[head.node][head.index] for head in self.heads]
 
     def values_at(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
@@ -236,6 +241,12 @@ class JsonGraph:
             ) from error
         _verify(result)
         return result
+
+
+def _transposed(node: JsonNode, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
+    (image,) = arrays
+    assert image is not None
+    return (np.ascontiguousarray(image.transpose(node.attributes["perm"])),)
 
 
 def _require_shape(region: str, node: JsonNode, shape: Sequence[int], values: Mapping[str, int]) -> None:

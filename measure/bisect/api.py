@@ -20,14 +20,28 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError, InputError, VerifyError
 from graft.measure.bisect.report import BisectReport, write_files
 from graft.measure.bisect.search import Search
-from graft.measure.bisect.trial import WRONG, Trials
+from graft.measure.bisect.trial import WRONG, Trials, named_in
 from graft.measure.differences import Tolerance
 from graft.measure.expected_values import PEERS, evaluate
 from graft.measure.parts import Part, Whole
 from graft.measure.verification import BadRegion, verify
 from graft.partition.backend_like import options_of
+from graft.partition.policy import Policy
 from graft.plugins.registry.manager import MANAGER, PluginManager
-from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, PATH, SHAPES, TEXT, TEXTS, WHOLE, optional, takes
+from graft.runtime.arguments import (
+    DIMS,
+    FEEDS,
+    FLAG,
+    NUMBER,
+    PATH,
+    SHAPES,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    instance,
+    optional,
+    takes,
+)
 from graft.runtime.isolation.options import ISOLATION, Isolation, Isolations, isolations
 
 if TYPE_CHECKING:
@@ -43,6 +57,7 @@ MISTAKES = frozenset(
     model=SOURCE, output=optional(PATH), against=TEXT, inputs=optional(FEEDS), shapes=optional(SHAPES),
     dims=optional(DIMS), threads=optional(WHOLE), strict=FLAG, without=TEXTS, isolation=optional(ISOLATION),
     rtol=NUMBER, atol=NUMBER, seconds=NUMBER, manager=optional(MANAGER),
+    policy=optional(instance(Policy, wanted="a graft.Policy")),
 )  # fmt: skip
 def bisect(
     model: Source,
@@ -60,6 +75,7 @@ def bisect(
     rtol: float = 1e-3,
     atol: float = 1e-4,
     seconds: float = 60.0,
+    policy: Policy | None = None,
     manager: PluginManager | None = None,
 ) -> BisectReport:
     """Find the smallest part of a model that fails as the model does, and the passes at fault.
@@ -68,6 +84,7 @@ def bisect(
     is not the caller's mistake; the parts are fed with the reference's values. The report says which region is the
     first bad one, which nodes are left, and without which optimisations and passes they are right. No trial begins
     after ``seconds``. A folder ``output`` gets the part, its inputs and a script of two lines, if anything is wrong.
+    What ``policy`` says of nodes and operators holds for the parts that have them.
 
     A plugin that crashes or hangs must be isolated; it is not tried again then, nor does another backend step in.
     """
@@ -82,10 +99,10 @@ def bisect(
     chosen = None if backends is None else listed(backends)
     request = Request(
         chosen, threads=threads, strict=strict or bool(fenced), manager=manager, without=without,
-        isolation=fenced or None,
+        isolation=fenced or None, policy=policy,
     )  # fmt: skip
-    trials = Trials(request, Tolerance(rtol, atol))
     whole, every = _whole(original, _feeds(original, inputs, values), against)
+    trials = Trials(request, Tolerance(rtol, atol), frozenset(named_in(whole.model)))
     failure = None if every is None else trials.failure(every)
     if every is None or failure is None:
         return BisectReport(None, len(original.graph), int(every is not None), monotonic() - started)
@@ -94,7 +111,7 @@ def bisect(
     search = Search(whole, trials, failure, started + seconds, count=1)
     part, report = _searched(search, every, against)
     report = replace(report, seconds=monotonic() - started)
-    return report if output is None else write_files(part, report, Path(output), _options(search, against))
+    return report if output is None else write_files(part, report, Path(output), _options(search, part, against))
 
 
 def _searched(search: Search, every: Part, against: str) -> tuple[Part, BisectReport]:
@@ -152,8 +169,8 @@ def _bad_region(search: Search, every: Part, against: str) -> BadRegion | None:
     try:
         report = verify(
             every.model, chosen, per_region=True, against=against, inputs=every.inputs, threads=request.threads,
-            strict=request.strict, without=request.without, isolation=request.isolation, rtol=limits.rtol,
-            atol=limits.atol, manager=request.manager,
+            strict=request.strict, policy=request.policy, without=request.without, isolation=request.isolation,
+            rtol=limits.rtol, atol=limits.atol, manager=request.manager,
         )  # fmt: skip
     except GraftError:  # a region that cannot be run by itself, say: the nodes are searched all the same
         return None
@@ -165,21 +182,22 @@ def _places(search: Search, part: Part) -> tuple[str, ...]:
     from graft.compiler.api import partitioned
 
     try:
-        placements = partitioned(part.model, search.trials.request).plan.placements
+        placements = partitioned(part.model, search.trials.asked(part)).plan.placements
     except GraftError:  # a plugin that fails in supports, say
         return ("",) * len(part.nodes)
     where = {row.node: row.backend for row in placements}
     return tuple(where.get(name, "") for name in part.nodes)
 
 
-def _options(search: Search, against: str) -> list[str]:
+def _options(search: Search, part: Part, against: str) -> list[str]:
     """Return the options with which `graft verify` meets the failure; secrets are left out."""
-    request, limits = search.trials.request, search.trials.tolerance
+    request, limits = search.trials.asked(part), search.trials.tolerance
     words = ["--against", against] if against != PEERS[0] else []
     if request.backends is not None:
         words += ["-b", ",".join(backend_text(one.name, options_of(one)) for one in request.chosen())]
     if (limits.rtol, limits.atol) != (1e-3, 1e-4):
         words += ["--rtol", f"{limits.rtol:g}", "--atol", f"{limits.atol:g}"]
+    words += [] if request.policy is None else _placement(request.policy)
     words += [] if request.threads is None else ["--threads", str(request.threads)]
     words += ["--strict"] if request.strict else []
     for name in request.without:
@@ -188,6 +206,16 @@ def _options(search: Search, against: str) -> list[str]:
         words += ["--isolate", _isolation(name, how)]
     for plugin in request.plugins.plugins():
         words += ["--plugin", str(Path(plugin.source.value).absolute())] if plugin.source.is_file else []
+    return words
+
+
+def _placement(policy: Policy) -> list[str]:
+    words = [] if policy.placement is None else ["--place", policy.placement]
+    words += [word for node, backend in policy.pin.items() for word in ("--pin", f"{node}={backend}")]
+    for name in ("exclude_op", "exclude_node", "allow_inaccurate"):
+        words += [word for one in getattr(policy, name) for word in (f"--{name.replace('_', '-')}", one)]
+    for name in ("min_region_ops", "min_region_flops", "max_regions", "max_region_layers"):
+        words += [f"--{name.replace('_', '-')}", str(number)] if (number := getattr(policy, name)) else []
     return words
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
 
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.request import Request
@@ -40,6 +41,8 @@ class Trials:
 
     request: Request
     tolerance: Tolerance
+    named: frozenset[str] = frozenset()
+    """What constraints of placement may name of the whole model: nodes and operators."""
 
     def failure(self, part: Part, without: Collection[str] = ()) -> Failure | None:
         """Return how a part fails, compiled without some optimisations or passes; None if it is right."""
@@ -59,8 +62,27 @@ class Trials:
 
     def run(self, part: Part, without: Collection[str] = ()) -> dict[str, np.ndarray]:
         """Return what a part gives; raise what its compilation and its run raise."""
-        request = replace(self.request, without=(*self.request.without, *without))
+        request = self.asked(part, without)
         compiled = compile_model(part.model, request)
         isolated = request.isolated(request.chosen())
         program = program_of(compiled.description, request.threads, request.chosen(), request.plugins, isolated)
         return program.run(dict(part.inputs))
+
+    def asked(self, part: Part, without: Collection[str] = ()) -> Request:
+        """Return what is asked of a part: constraints that name nothing of it are left out."""
+        request = replace(self.request, without=(*self.request.without, *without))
+        policy = request.policy
+        if policy is None:
+            return request
+        gone = self.named - named_in(part.model)
+        operators, nodes = (
+            tuple(one for one in rows if not {one, one.partition(":")[2]} & gone)
+            for rows in (policy.exclude_op, policy.exclude_node)
+        )
+        pins = {node: backend for node, backend in policy.pin.items() if node not in gone}
+        return replace(request, policy=replace(policy, pin=pins, exclude_op=operators, exclude_node=nodes))
+
+
+def named_in(model: onnx.ModelProto) -> set[str]:
+    """Return the names of nodes and operators of a model."""
+    return {name for node in model.graph.node for name in (node.name, node.op_type)}

@@ -12,8 +12,8 @@ from graft.plugins.options.declared import Option
 from graft.plugins.time_limit import Limits
 
 STATED = (
-    "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "quantized", "unwanted_passes", "recipes",
-    "memory", "simulates", "api_level", "constants", "shapes", "install", "rules",
+    "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "quantized", "one_sample",
+    "unwanted_passes", "recipes", "memory", "simulates", "api_level", "constants", "shapes", "install", "rules",
 )  # fmt: skip
 """The attributes that a backend states."""
 

@@ -31,6 +31,7 @@ class BackendDeclaration:
     fuses: bool
     packed: bool
     quantized: bool
+    one_sample: bool
     simulates: bool
     unwanted_passes: frozenset[str]
     loses_nan: frozenset[str]
@@ -68,13 +69,15 @@ def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: s
     fuses = _flag(backend.fuses, "fuses", who, plugin)
     packed = _flag(backend.packed, "packed", who, plugin)
     quantized = _flag(backend.quantized, "quantized", who, plugin)
+    one_sample = _flag(backend.one_sample, "one_sample", who, plugin)
     simulates = _flag(backend.simulates, "simulates", who, plugin)
     unwanted = _names(backend.unwanted_passes, "unwanted_passes", ("passes", "interleave-convolutions"), who, plugin)
     loses_nan = _names(backend.loses_nan, "loses_nan", ("operators", "Relu"), who, plugin)
+    _names(backend.channels_last, "channels_last", ("operators", "MaxPool"), who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return BackendDeclaration(
-        name, priority, by_default, fallback, fuses, packed, quantized, simulates, unwanted, loses_nan,
+        name, priority, by_default, fallback, fuses, packed, quantized, one_sample, simulates, unwanted, loses_nan,
         _recipes(backend, who, plugin), level, constants, shapes, _device(backend, who, plugin),
         _memory(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
         backend.option_rows(),

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from graft.core.backend_spec import backend_text, without_label
+from graft.core.backend_spec import backend_text, with_label, without_label
 from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
@@ -131,6 +131,7 @@ class FencedBackend(KnownOptions, Backend):
             fuses=declaration.fuses,
             packed=declaration.packed,
             quantized=declaration.quantized,
+            one_sample=declaration.one_sample,
             simulates=declaration.simulates,
             unwanted_passes=declaration.unwanted_passes,
             loses_nan=declaration.loses_nan,
@@ -335,6 +336,10 @@ class FencedBackend(KnownOptions, Backend):
         found = FencedBackend(other, self.plugin, self.install, limits=self._limits)
         found.named = self.named
         return found.called(self.name)
+
+    def labelled(self, label: str) -> FencedBackend:
+        """Return a backend like this one that takes part under a label; raise OptionError for one that is none."""
+        return self.configured({}).called(with_label(self.name, label))
 
     def called(self, name: str) -> FencedBackend:
         """Take part under a name with another label."""

@@ -47,9 +47,9 @@ def lost_state(backend: Backend) -> str:
 
 
 def _attributes(backend: Backend) -> dict[str, Any]:
-    """Return the attributes of an object but its options and what properties keep."""
+    """Return the attributes of an object but its options, its label and what properties keep."""
     kept = {name for name in vars(backend) if isinstance(getattr_static(type(backend), name, None), cached_property)}
-    return {name: value for name, value in vars(backend).items() if name not in kept | {"options"}}
+    return {name: value for name, value in vars(backend).items() if name not in kept | {"label", "options"}}
 
 
 def _same(one: Any, other: Any, depth: int = DEPTH) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pluggy
 
-from graft.core.backend_spec import without_label
+from graft.core.backend_spec import with_label, without_label
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
@@ -251,11 +251,11 @@ class PluginManager:
         """Return a backend object that the user gave, fenced as those of plugins are; raise PluginError likewise."""
         if isinstance(backend, FencedBackend):
             return backend
-        who = f"backend object {kind_of(backend)}"
         with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
-            declaration = declaration_of(backend, who)
+            declaration = declaration_of(backend, f"backend object {kind_of(backend)}")
             lost = lost_state(backend)
-        return FencedBackend(backend, declaration.name, "", declaration, self._limits, lost)
+        found = FencedBackend(backend, declaration.name, "", declaration, self._limits, lost)
+        return found.called(with_label(declaration.name, backend.label)) if backend.label else found
 
     def _refuse_shared_names(self) -> None:
         """Refuse all plugins that claim the name of one backend or machine, but Graft's own, which cannot be hidden."""

@@ -39,6 +39,10 @@ listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", defa
 """Who hears what toolkits print while they compile: from an interpreter of their own as it comes, else at the end."""
 
 
+MISSING = ("ImportError", "ModuleNotFoundError", "PackageNotFoundError")
+"""What Python raises where a package is not there, or a library that it needs."""
+
+
 class ToolkitBackend(Backend):
     """A backend with a vendor's toolkit behind it: say what it supports, and in a module of its own how it is called.
 
@@ -92,8 +96,14 @@ class ToolkitBackend(Backend):
         return None
 
     def version(self) -> str:
-        """Return what the toolkit says of itself."""
-        return str(self.ask("version"))
+        """Return what the toolkit says of itself; raise CompileError with how to get it where a package is missing."""
+        try:
+            return str(self.ask("version"))
+        except (ImportError, GraftError) as error:
+            text = error.message if isinstance(error, GraftError) else f"its toolkit: {said(error)}"
+            if not isinstance(error, ImportError) and not any(f"raised {kind} " in text for kind in MISSING):
+                raise
+            raise CompileError(f"{text}; {self.install}" if self.install else text) from error
 
     def fingerprint(self) -> str:
         """Return the version of the toolkit, and what its module is known by: measured times hold for these."""

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from graft.plugins.built_in import OfTable
 from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.xnnpack import library
-from graft.plugins.xnnpack.operators import LIMITED
+from graft.plugins.xnnpack.operators import LIMITED, OF_IMAGES
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from graft.partition.region import Region
     from graft.plugins.c_calls import CCall, CKernel
-    from graft.plugins.json_graph import JsonGraph
 
 
 class XnnpackBackend(OfTable, CSourceBackend):
     """Operators in float32 by XNNPACK; the model for a library whose operators are made once and run often.
 
-    A call makes its operator, which packs the weights, in its first run and keeps it. Between calls of a region images
-    lie with channels last, as XNNPACK has them; at its borders they are transposed. XNNPACK takes subnormal numbers for
-    zeros, and limits almost every result, if only by infinities: its maxima and minima take NaN for a number.
+    A call makes its operator, which packs the weights, in its first run and keeps it. XNNPACK takes subnormal
+    numbers for zeros, and limits almost every result, if only by infinities: its maxima and minima take NaN for a
+    number.
     """
 
     name: ClassVar[str] = "xnnpack"
@@ -32,18 +27,12 @@ class XnnpackBackend(OfTable, CSourceBackend):
     priority: ClassVar[int] = 35
     by_default: ClassVar[bool] = False
     loses_nan: ClassVar[frozenset[str]] = LIMITED
+    channels_last: ClassVar[frozenset[str]] = OF_IMAGES
     headers: ClassVar[tuple[str, ...]] = ("xnnpack.h", "stdlib.h", "string.h")
     libraries: ClassVar[tuple[str, ...]] = (library.NAME,)
     install: ClassVar[str] = library.INSTALL
     helpers: ClassVar[str] = (Path(__file__).parent / "calls.h").read_text(encoding="utf-8")
     success: ClassVar[str] = "xnn_status_success"
-
-    def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
-        """Return the region, whose kernels know which of their images have channels last."""
-        from graft.plugins.xnnpack.layouts import with_layouts
-
-        graph, constants = super().kernels(region)
-        return with_layouts(graph), constants
 
     def call(self, kernel: CKernel) -> CCall:
         """Return the call of an operator with what follows it."""

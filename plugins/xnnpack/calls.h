@@ -5,11 +5,10 @@ typedef struct GraftXnnpack {
   float *copies[2]; /* of inputs that lie before the end of a page */
 } GraftXnnpack;
 
-/* An image, what becomes of it, and the windows; `turn_x` and `turn_y` say which have channels first. */
+/* An image, the channels of the result, and the windows. */
 typedef struct GraftImage {
-  int64_t n, channels, h, w, y_channels, y_h, y_w;
+  int64_t n, h, w, channels, y_channels;
   uint32_t size[2], strides[2], dilations[2], above, right, below, left;
-  int turn_x, turn_y;
 } GraftImage;
 
 static inline void graft_xnnpack_destroy(void *object) {
@@ -39,50 +38,16 @@ static inline enum xnn_status graft_xnnpack_run(GraftXnnpack *self, enum xnn_sta
   return status ? status : xnn_run_operator(self->operator, NULL);
 }
 
-/* Writes the matrix x[rows][columns] as y[columns][rows], so many times, by blocks that stay in the cache. */
-static inline void graft_xnnpack_turn(int64_t count, int64_t rows, int64_t columns, const float *restrict x,
-                                      float *restrict y) {
-  enum { BLOCK = 16 };
-  for (; count > 0; count--, x += rows * columns, y += rows * columns) {
-    for (int64_t i = 0; i < rows; i += BLOCK) {
-      const int64_t i_end = i + BLOCK < rows ? i + BLOCK : rows;
-      for (int64_t j = 0; j < columns; j += BLOCK) {
-        const int64_t j_end = j + BLOCK < columns ? j + BLOCK : columns;
-        for (int64_t k = j; k < j_end; k++) {
-          for (int64_t l = i; l < i_end; l++) y[k * rows + l] = x[l * columns + k];
-        }
-      }
-    }
-  }
-}
-
 /* ---- Images: channels are last for XNNPACK ------------------------------------------------------------------------ */
 
 static inline const float *graft_xnnpack_image(GraftXnnpack *self, const GraftImage *image, const float *x,
-                                               float *scratch, enum xnn_status *status) {
-  const int64_t pixels = image->h * image->w;
-  if (!image->turn_x) return graft_xnnpack_source(self, 0, x, image->n * image->channels * pixels, status);
-  graft_xnnpack_turn(image->n, image->channels, pixels, x, scratch);
-  return scratch;
-}
-
-/* The memory of the result, behind that of a source that was transposed. */
-static inline float *graft_xnnpack_target(const GraftImage *image, float *scratch, float *y) {
-  const int64_t before = (image->n * image->channels * image->h * image->w + 15) / 16 * 16 + 16;
-  return image->turn_y ? scratch + (image->turn_x ? before : 0) : y;
-}
-
-static inline enum xnn_status graft_xnnpack_transposed(const GraftImage *image, enum xnn_status status, const float *made,
-                                                   float *y) {
-  if (!status && image->turn_y) {
-    graft_xnnpack_turn(image->n, image->y_h * image->y_w, image->y_channels, made, y);
-  }
-  return status;
+                                               enum xnn_status *status) {
+  return graft_xnnpack_source(self, 0, x, image->n * image->h * image->w * image->channels, status);
 }
 
 static inline enum xnn_status graft_xnnpack_convolution(void **kept, const GraftImage *image, int64_t groups,
                                                         const float *x, const float *w, const float *bias, float low,
-                                                        float high, float *scratch, float *y) {
+                                                        float high, float *y) {
   GraftXnnpack *const self = graft_xnnpack_self(kept);
   if (!self) return xnn_status_out_of_memory;
   enum xnn_status status = xnn_status_success;
@@ -93,28 +58,26 @@ static inline enum xnn_status graft_xnnpack_convolution(void **kept, const Graft
         image->strides[1], image->dilations[0], image->dilations[1], (uint32_t)groups, channels / (size_t)groups,
         y_channels / (size_t)groups, channels, y_channels, w, bias, low, high, 0, &self->operator);
   }
-  const float *const source = graft_xnnpack_image(self, image, x, scratch, &status);
-  float *const made = graft_xnnpack_target(image, scratch, y);
+  const float *const source = graft_xnnpack_image(self, image, x, &status);
   if (!status) {
     status = xnn_setup_convolution2d_nhwc_f32(self->operator, (size_t)image->n, (size_t)image->h, (size_t)image->w,
-                                              source, made, NULL);
+                                              source, y, NULL);
   }
-  return graft_xnnpack_transposed(image, graft_xnnpack_run(self, status), made, y);
+  return graft_xnnpack_run(self, status);
 }
 
 /* A pool whose operator is made by CREATE and set up for so many values of each image by SETUP. */
 #define GRAFT_XNNPACK_POOL(NAME, CREATE, SETUP)                                                                        \
   static inline enum xnn_status graft_xnnpack_##NAME(void **kept, const GraftImage *image, const float *x, float low,  \
-                                                     float high, float *scratch, float *y) {                           \
+                                                     float high, float *y) {                                           \
     GraftXnnpack *const self = graft_xnnpack_self(kept);                                                               \
     if (!self) return xnn_status_out_of_memory;                                                                        \
     enum xnn_status status = xnn_status_success;                                                                       \
     const size_t channels = (size_t)image->channels;                                                                   \
     if (!self->operator) status = CREATE;                                                                              \
-    const float *const source = graft_xnnpack_image(self, image, x, scratch, &status);                                 \
-    float *const made = graft_xnnpack_target(image, scratch, y);                                                       \
+    const float *const source = graft_xnnpack_image(self, image, x, &status);                                          \
     if (!status) status = SETUP;                                                                                       \
-    return graft_xnnpack_transposed(image, graft_xnnpack_run(self, status), made, y);                                      \
+    return graft_xnnpack_run(self, status);                                                                            \
   }
 GRAFT_XNNPACK_POOL(max_pooling,
                    xnn_create_max_pooling2d_nhwc_f32(image->above, image->right, image->below, image->left,
@@ -122,19 +85,19 @@ GRAFT_XNNPACK_POOL(max_pooling,
                                                      image->strides[1], image->dilations[0], image->dilations[1],
                                                      channels, channels, channels, low, high, 0, &self->operator),
                    xnn_setup_max_pooling2d_nhwc_f32(self->operator, (size_t)image->n, (size_t)image->h,
-                                                    (size_t)image->w, source, made, NULL))
+                                                    (size_t)image->w, source, y, NULL))
 GRAFT_XNNPACK_POOL(average_pooling,
                    xnn_create_average_pooling2d_nhwc_f32(image->above, image->right, image->below, image->left,
                                                          image->size[0], image->size[1], image->strides[0],
                                                          image->strides[1], channels, channels, channels, low, high,
                                                          0, &self->operator),
                    xnn_setup_average_pooling2d_nhwc_f32(self->operator, (size_t)image->n, (size_t)image->h,
-                                                        (size_t)image->w, source, made, NULL))
+                                                        (size_t)image->w, source, y, NULL))
 GRAFT_XNNPACK_POOL(global_average_pooling,
                    xnn_create_global_average_pooling_nwc_f32(channels, channels, channels, low, high, 0,
                                                              &self->operator),
                    xnn_setup_global_average_pooling_nwc_f32(self->operator, (size_t)image->n,
-                                                            (size_t)(image->h * image->w), source, made, NULL))
+                                                            (size_t)(image->h * image->w), source, y, NULL))
 
 /* ---- Matrices ----------------------------------------------------------------------------------------------------- */
 

@@ -10,12 +10,9 @@ import numpy as np
 
 from graft.plugins.c_calls import C, CCall, CKernel, COperand
 from graft.plugins.json_graph import BodyOperator
-from graft.plugins.xnnpack.layouts import LAYOUTS
 from graft.plugins.xnnpack.operators import ROWS
 
 DESTROY = "graft_xnnpack_destroy"
-EXTRA = 64
-"""Bytes behind a copy: XNNPACK may read 16."""
 Sizes = tuple[int, ...]
 
 
@@ -118,36 +115,29 @@ def _convolution(kernel: CKernel, operator: BodyOperator) -> CCall:
     w, bias = _operand(kernel, operator, 1), _operand(kernel, operator, 2)
     assert w is not None and w.constant is not None, kernel.where
     packed = {w.name: np.ascontiguousarray(w.constant.transpose(0, 2, 3, 1))}
-    text = "{groups}, {x}, {w}, {bias}, {low}, {high}, {room}, {Y}"
+    text = "{groups}, {x}, {w}, {bias}, {low}, {high}, {Y}"
     return _windowed("convolution", text, kernel, _sizes(w)[2:], packed, groups=operator.attributes["group"],
                      w=w, bias=bias)  # fmt: skip
 
 
 def _pool(kernel: CKernel, operator: BodyOperator, title: str) -> CCall:
-    size = tuple(operator.attributes.get("kernel_shape", ())) or _sizes(kernel[0])[2:]
-    return _windowed(title, "{x}, {low}, {high}, {room}, {Y}", kernel, size, {})
+    size = tuple(operator.attributes.get("kernel_shape", ())) or _sizes(kernel[0])[1:3]
+    return _windowed(title, "{x}, {low}, {high}, {Y}", kernel, size, {})
 
 
 def _windowed(
     name: str, text: str, kernel: CKernel, size: Sizes, packed: dict[str, np.ndarray], **values: object
 ) -> CCall:
-    """Return a call on images: their extents, the windows, and scratch memory for those that are transposed."""
+    """Return a call on images, which have channels last: their extents, and the windows."""
     x, y = _sizes(kernel[0]), _sizes(kernel.outputs[0])
-    layouts = kernel.node.attributes[LAYOUTS]
-    planar = not layouts[0], not layouts[-1]
-    transposed = [flag and shape[1] > 1 and prod(shape[2:]) > 1 for flag, shape in zip(planar, (x, y), strict=True)]
     given = kernel.body[0].attributes
     strides, dilations = (tuple(given.get(one) or (1, 1)) for one in ("strides", "dilations"))
     pads = _pads(given, x, y, size, strides, dilations)
-    rows = [*x, *y[1:], *size, *strides, *dilations, *pads, *map(int, transposed)]
+    rows = [*x, y[3], *size, *strides, *dilations, *pads]
     image = f"&(const GraftImage){{{', '.join(map(str, rows))}}}"
-    scratch = sum(
-        -(-4 * prod(shape) // 64) * 64 + EXTRA for shape, flag in zip((x, y), transposed, strict=True) if flag
-    )
     low, high = _limits(kernel)
-    room = C("scratch" if scratch else "NULL")
-    known = {"x": kernel[0], "low": low, "high": high, "room": room, **values}
-    return CCall(f"graft_xnnpack_{name}({{kept}}, {image}, {text})", known, packed, scratch, DESTROY)
+    known = {"x": kernel[0], "low": low, "high": high, **values}
+    return CCall(f"graft_xnnpack_{name}({{kept}}, {image}, {text})", known, packed, destroy=DESTROY)
 
 
 def _pads(given: Mapping[str, Any], x: Sizes, y: Sizes, size: Sizes, strides: Sizes, dilations: Sizes) -> list[int]:
@@ -158,7 +148,7 @@ def _pads(given: Mapping[str, Any], x: Sizes, y: Sizes, size: Sizes, strides: Si
     elif mode != "NOTSET":
         for axis in range(2):
             extent = (size[axis] - 1) * dilations[axis] + 1
-            total = max((y[2 + axis] - 1) * strides[axis] + extent - x[2 + axis], 0)
+            total = max((y[1 + axis] - 1) * strides[axis] + extent - x[1 + axis], 0)
             before = total // 2 if mode == "SAME_UPPER" else total - total // 2
             pads[axis], pads[axis + 2] = before, total - before
     return [pads[0], pads[3], pads[2], pads[1]]

@@ -19,16 +19,6 @@ class Row:
     name: str = ""
     is_limited: bool = False
 
-    @property
-    def takes_layouts(self) -> bool:
-        """Whether it takes and makes images of either layout."""
-        return self.kind in ("convolution", "pool", "global pool")
-
-    @property
-    def is_elementwise(self) -> bool:
-        """Whether elements are computed from those at the same places of one input."""
-        return self.kind in ("unary", "clamp", "slope", "elu")
-
 
 ROWS: Mapping[str, Row] = {
     "Conv": Row("convolution", "convolution", True),
@@ -56,4 +46,5 @@ ROWS: Mapping[str, Row] = {
     "Sqrt": Row("unary", "square_root"),
 }
 NO_ROW = Row("")
+OF_IMAGES = frozenset(name for name, row in ROWS.items() if row.kind in ("convolution", "pool", "global pool"))
 LIMITED = frozenset(name for name, row in ROWS.items() if row.is_limited)

@@ -177,6 +177,8 @@ def _pool(node: NodeView) -> Reject | None:
     padded = any((*w.begins, *w.ends))
     if node.op_type == "AveragePool" and padded and node.attribute("count_include_pad", 0):
         return Reject("attribute", "XNNPACK does not count padding, as count_include_pad asks")
+    if node.op_type == "MaxPool" and padded and any(one != 1 for one in w.dilations):
+        return Reject("attribute", "XNNPACK's padded maxima with dilations read what lies beside the window")
     if node.op_type == "AveragePool" and any(one != 1 for one in w.dilations):
         return Reject("attribute", "XNNPACK has no dilation of averages")
     return None

@@ -201,6 +201,8 @@ def installed() -> Iterator[str]:
     for scheme in ({}, {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}):
         paths = sysconfig.get_paths(vars=scheme)
         yield from (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    # packages of other environments, which a .pth file or the user's own site adds
+    yield from (path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
     yield from graft.__path__
     for folder in graft.__path__:
         yield from (os.path.realpath(one.path) for one in os.scandir(folder) if one.is_symlink())

@@ -110,7 +110,7 @@ def test_wrong_options_are_told(graft, model, tmp_path, monkeypatch, arguments, 
 def test_options_of_models_are_refused_for_artifacts(graft, artifact, tmp_path):
     outcome = graft("export", artifact, "-o", tmp_path / "m.so", "-b", "llvm", "--target", "generic")
     assert outcome.code == 2
-    assert "is compiled already; -b, --target: for models" in outcome.err
+    assert "is compiled already: -b, --target are for models" in outcome.err
 
 
 def test_an_operator_without_c_is_told(graft, tmp_path):

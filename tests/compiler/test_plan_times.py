@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 
@@ -13,6 +14,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
+import graft.compiler.plan_times as plan_times
 from benchmarks.zoo import path_of
 from graft.compiler.api import program_of
 from graft.compiler.compile_options import compile_options
@@ -210,3 +212,17 @@ def test_a_time_is_of_the_devices_that_it_was_measured_with(tmp_path: Path) -> N
     beside = replace(options, target=replace(options.target, devices=(card,)))
     alone, other = (times_here([], one, program_of, 1.0, tmp_path / "times").machine for one in (options, beside))
     assert other == f"{alone} beside card"
+
+
+def test_a_call_is_faster_that_is_so_in_three_turns_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(plan_times, "perf_counter", lambda: clock[0])
+
+    def call(*milliseconds: int) -> Callable[[], None]:
+        turns = cycle(milliseconds)
+        return lambda: clock.__setitem__(0, clock[0] + next(turns) / 1000)
+
+    cases = ((call(2), True), (call(1, 1, 16), False), (call(2, 2, 2, 2, 16), True), (call(8), False))
+    for second, is_faster in cases:
+        own, theirs = plan_times.in_turns(call(4), second, math.inf)
+        assert (round(1000 * own), theirs < own) == (4, is_faster)

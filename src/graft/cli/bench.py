@@ -18,6 +18,7 @@ from graft.cli.common import (
     dims_argument,
     is_artifact,
     names_argument,
+    policy_options,
     precision_option,
     switch_option,
     threads_option,
@@ -25,7 +26,7 @@ from graft.cli.common import (
 )
 from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
-from graft.cli.programs import load_artifact, open_program
+from graft.cli.programs import load_artifact, open_program, refuse_options
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 )
 @switch_option
 @precision_option
+@policy_options
 @isolation_option
 @trust_options
 @common_options
@@ -79,13 +81,9 @@ def command(
     from graft.runtime.inputs import inputs_of
 
     program = load_artifact(state, file) if is_artifact(file) else None
-    if program is not None and state.switched_off:
-        raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
-    if program is not None and state.precision != "float32":
-        raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
     bindings, ranges = bindings_and_ranges(dims)
-    if program is not None and ranges:
-        raise click.UsageError(f"'{file}' is compiled already: a range of --dim is for models")
+    if program is not None:
+        refuse_options(file, [one for one in state.named(ranges) if one != "--shape" or model is None])
     source = model if program is not None else file
     if source is None and compare:
         raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model to compare")
@@ -100,7 +98,7 @@ def command(
             report = bench(
                 str(source), state.backends, program=program, compare=compare or (), threads=state.threads,
                 seconds=seconds, shapes=dict(state.shapes), dims={**ranges, **binding}, precision=state.precision,
-                without=state.switched_off, manager=state.manager(),
+                without=state.switched_off, policy=state.policy(), manager=state.manager(),
             )  # fmt: skip
         reports.append(report)
     _print(state, bindings, reports)

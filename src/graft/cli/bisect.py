@@ -16,6 +16,7 @@ from graft.cli.common import (
     comparison_options,
     compile_options,
     dim_option,
+    policy_options,
     switch_option,
     values_and_ranges,
 )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @dim_option
 @compile_options
 @switch_option
+@policy_options
 @isolation_option
 @common_options
 @click.pass_obj
@@ -67,7 +69,7 @@ def command(
         str(model), state.backends, output=output, against=against,
         inputs=feeds_of(state, model, given, ranges, values), shapes=dict(state.shapes), dims={**ranges, **values},
         threads=state.threads, strict=state.strict, without=state.switched_off, isolation=dict(state.isolation) or None,
-        rtol=rtol, atol=atol, seconds=seconds, manager=state.manager(),
+        rtol=rtol, atol=atol, seconds=seconds, policy=state.policy(), manager=state.manager(),
     )  # fmt: skip
     if state.json:
         print_json(report.to_json())

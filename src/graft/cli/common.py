@@ -59,7 +59,23 @@ class State:
     threads: int | None = None
     strict: bool = False
     precision: str = "float32"
+    placing: dict[str, Any] = field(default_factory=dict)
+    """The options of `policy_options` that were given, by name."""
     _manager: PluginManager | None = None
+
+    def policy(self) -> Policy:
+        """Return what is asked of placement."""
+        from graft.partition.policy import Policy
+
+        given = {**self.placing, "pin": dict(self.placing.get("pin", ()))}
+        return Policy(placement=given.pop("place", None), measure_seconds=given.pop("place_seconds", 10.0), **given)
+
+    def named(self, ranges: object = None) -> list[str]:
+        """Return the options that were given and are for models alone, with what was said of ranges by ``--dim``."""
+        given = {"-b": self.backends, "--shape": self.shapes, "a range of --dim": ranges,
+                 "--precision": self.precision != "float32", "--switch-off": self.switched_off}  # fmt: skip
+        return [*(option for option, value in given.items() if value),
+                *(f"--{name.replace('_', '-')}" for name in self.placing)]  # fmt: skip
 
     def manager(self) -> PluginManager:
         """Return the plugin manager, with the files of ``--plugin``, without ``--without`` and what is disabled."""
@@ -309,46 +325,42 @@ def precision_option(command: Command) -> Command:
 
 
 def policy_options(command: Command) -> Command:
-    """Add options of placement: ``--place``, exclusions, pins, bounds on regions."""
+    """Add options of placement, which `State.policy` gives: ``--place``, exclusions, pins, bounds on regions."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, ()):
+            ctx.ensure_object(State).placing[str(param.name)] = value
+
+    kept: dict[str, Any] = {"callback": keep, "expose_value": False}
     return _all(
         click.option(
-            "--place", type=click.Choice(("auto", "greedy", "model", "measured")),
+            "--place", type=click.Choice(("auto", "greedy", "model", "measured")), **kept,
             help="First backend that can (greedy), or the cheapest plan: by recorded times, else a cost model (auto), "
             "by the model alone, by times measured now. By default greedy with -b, auto without.",
         ),
         click.option(
-            "--place-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
-            help="The time for --place measured.",
+            "--place-seconds", type=click.FloatRange(min=0, min_open=True), **kept,
+            help="The time for --place measured, 10 if left out.",
         ),
-        click.option("--exclude-op", metavar="[BACKEND:]OP", multiple=True, help="Keep an operator from a backend."),
-        click.option("--exclude-node", metavar="[BACKEND:]NODE", multiple=True, help="Keep a node from a backend."),
+        click.option("--exclude-op", metavar="[BACKEND:]OP", multiple=True, **kept,
+                     help="Keep an operator from a backend."),
+        click.option("--exclude-node", metavar="[BACKEND:]NODE", multiple=True, **kept,
+                     help="Keep a node from a backend."),
         click.option(
-            "--allow-inaccurate", metavar="[BACKEND:]OP", multiple=True,
+            "--allow-inaccurate", metavar="[BACKEND:]OP", multiple=True, **kept,
             help="Let a backend have an operator that it refuses for its accuracy.",
         ),
         click.option(
-            "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, help="Insist on a backend for a node."
+            "--pin", metavar="NODE=BACKEND", type=pin_argument, multiple=True, **kept,
+            help="Insist on a backend for a node.",
         ),
-        click.option("--min-region-ops", type=click.IntRange(min=0), default=0, help="Give up smaller regions."),
-        click.option("--min-region-flops", type=click.IntRange(min=0), default=0, help="Give up cheaper regions."),
-        click.option("--max-regions", type=click.IntRange(min=0), help="Keep only the largest regions of a backend."),
-        click.option("--max-region-layers", type=click.IntRange(min=1), help="Part regions of more layers than these."),
+        click.option("--min-region-ops", type=click.IntRange(min=0), **kept, help="Give up smaller regions."),
+        click.option("--min-region-flops", type=click.IntRange(min=0), **kept, help="Give up cheaper regions."),
+        click.option("--max-regions", type=click.IntRange(min=0), **kept,
+                     help="Keep only the largest regions of a backend."),
+        click.option("--max-region-layers", type=click.IntRange(min=1), **kept,
+                     help="Part regions of more layers than these."),
     )(command)  # fmt: skip
-
-
-POLICY_OPTIONS = (
-    "place", "place_seconds", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops",
-    "min_region_flops", "max_regions", "max_region_layers",
-)  # fmt: skip
-
-
-def policy_of(options: dict[str, Any]) -> Policy:
-    """Take the options of `policy_options` out of ``options`` and return them as a policy."""
-    from graft.partition.policy import Policy
-
-    place, seconds, *rest = (options.pop(name) for name in POLICY_OPTIONS)
-    named = dict(zip(POLICY_OPTIONS[2:], rest, strict=True))
-    return Policy(placement=place, measure_seconds=seconds, **{**named, "pin": dict(named["pin"])})
 
 
 def is_artifact(path: Path) -> bool:

@@ -21,7 +21,6 @@ from graft.cli.common import (
     compile_options,
     dim_option,
     numbers_argument,
-    policy_of,
     policy_options,
     precision_option,
     switch_option,
@@ -137,7 +136,6 @@ def command(
     show_time: bool,
     memory: Memory,
     keep_weights: bool,
-    **requested: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
     from graft.cli.progress import toolkit_messages, tuning_bar
@@ -164,7 +162,7 @@ def command(
             tune=tuning_options if isinstance(tuning_options, bool) else replace(tuning_options, dims=dict(tune_dims)),
             tuned=not no_tuned,
             without=state.switched_off,
-            policy=policy_of(requested),
+            policy=state.policy(),
             plan=None if plan_file is None else Plan.load(plan_file),
             keep_intermediates=keep,
             manager=state.manager(),

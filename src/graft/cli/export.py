@@ -18,11 +18,12 @@ from graft.cli.common import (
     common_options,
     dim_option,
     is_artifact,
+    policy_options,
     switch_option,
     trust_options,
 )
 from graft.cli.output import print_json
-from graft.cli.programs import input_option, load_artifact
+from graft.cli.programs import input_option, load_artifact, refuse_options
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 @backend_options
 @dim_option
 @switch_option
+@policy_options
 @input_option
 @trust_options
 @common_options
@@ -181,12 +183,9 @@ def _program(
 ) -> tuple[ProgramDescription, Callable[[], Program]]:
     """Return the program of a file, or of a model compiled for the form, and what gives one that runs here."""
     if is_artifact(path):
-        options = {"-b": state.backends, "--shape": state.shapes, "--dim": state.dims, "--memory": requested["memory"]}
-        given = [option for option, value in options.items() if value]
+        given = [*state.named(), *(["--dim"] if state.dims else []), *(["--memory"] if requested["memory"] else [])]
         given += ["--target"] if requested["target"] != NATIVE else []
-        given += ["--switch-off"] if state.switched_off else []
-        if given:
-            raise click.UsageError(f"'{path}' is compiled already; {', '.join(given)}: for models")
+        refuse_options(path, given)
         from graft.runtime.artifact import read
 
         return read(path), partial(load_artifact, state, path, strict=True)
@@ -203,12 +202,13 @@ def _program(
     request = Request(
         state.backends, shapes=dict(state.shapes), dims=dict(state.dims),
         target=requested["target"], memory=memory, without=state.switched_off, manager=state.manager(),
+        policy=state.policy(),
     )  # fmt: skip
     if form == "wasm":
         from graft.compiler.exporting import for_the_web
 
         request = for_the_web(request)
-    here = replace(request, backends=None, target=NATIVE, memory="binding")
+    here = replace(request, backends=None, policy=None, target=NATIVE, memory="binding")
     if is_project:
         request = replace(request, backends=[_writing_only(one) for one in state.backends or ["c_source"]])
     try:

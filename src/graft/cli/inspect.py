@@ -17,8 +17,10 @@ from graft.cli.common import (
     common_options,
     dim_option,
     is_artifact,
+    policy_options,
 )
 from graft.cli.output import print_json, print_table
+from graft.cli.plan import partitioned_as
 from graft.cli.sources import print_sources
 from graft.core.backend_spec import backend_text
 from graft.errors import ArtifactError
@@ -40,6 +42,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.option("--schedules", is_flag=True, help="Print the steps by which the loops of an artifact's kernels are made.")
 @backend_options
 @dim_option
+@policy_options
 @common_options
 @click.pass_obj
 def command(
@@ -219,18 +222,14 @@ def _model(state: State, path: Path, stage: str) -> ir.Model:
         from graft.core.importer.load import load
 
         return load(str(path), shapes=shapes, dims=dims)
-    from graft.compiler.backend_passes import prepare_for, unwanted_passes
+    if stage == "partitioned":
+        return partitioned_as(state, path).model
+    from graft.compiler.backend_passes import unwanted_passes
     from graft.compiler.driver import prepare
     from graft.compiler.request import choose
 
     chosen = choose(state.backends, state.manager())
-    model = prepare(str(path), shapes, state.manager(), unwanted_passes(chosen), dims)
-    if stage == "normalized":
-        return model
-    from graft.partition.placement.partitioner import partition
-
-    prepare_for(model, chosen)
-    return partition(model, chosen).model
+    return prepare(str(path), shapes, state.manager(), unwanted_passes(chosen), dims)
 
 
 def _print_text(state: State, model: ir.Model) -> None:

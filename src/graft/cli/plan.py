@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from graft.cli.common import (
     backend_options,
     common_options,
     dim_option,
-    policy_of,
     policy_options,
     precision_option,
 )
@@ -98,7 +97,6 @@ def plan_model(
     required: tuple[str, ...],
     output: Path | None,
     html: Path | None,
-    **requested: Any,
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
     if explained is not None:
@@ -106,10 +104,10 @@ def plan_model(
 
         _print_explanation(state, explain(
             str(model), explained, state.backends, shapes=dict(state.shapes), dims=dict(state.dims),
-            policy=policy_of(requested), manager=state.manager(),
+            policy=state.policy(), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
-    result = partitioned_as(state, model, requested)
+    result = partitioned_as(state, model)
     plan = result.plan
     failures = gate_failures(plan, coverage, required)
     if output is not None:
@@ -156,13 +154,13 @@ def plan_diff(state: State, before: Path, after: Path, exit_code: bool) -> int:
     return ExitCode.FAILURE if exit_code and changes else ExitCode.OK
 
 
-def partitioned_as(state: State, model: Path, requested: dict[str, Any]) -> Partitioned:
+def partitioned_as(state: State, model: Path) -> Partitioned:
     """Partition a model; kernels and tuned parameters that are kept are neither read nor written."""
     from graft.compiler.api import partitioned
     from graft.compiler.request import Request
 
     request = Request(
-        state.backends, dict(state.shapes), precision=state.precision, policy=policy_of(requested), cache=False,
+        state.backends, dict(state.shapes), precision=state.precision, policy=state.policy(), cache=False,
         tuned=False, manager=state.manager(), dims=dict(state.dims),
     )  # fmt: skip
     return partitioned(str(model), request)

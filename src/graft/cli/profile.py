@@ -17,6 +17,7 @@ from graft.cli.common import (
     common_options,
     compile_options,
     dim_option,
+    policy_options,
     precision_option,
     switch_option,
     trust_options,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @compile_options
 @switch_option
 @precision_option
+@policy_options
 @isolation_option
 @trust_options
 @common_options

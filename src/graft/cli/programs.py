@@ -48,19 +48,17 @@ def open_program(state: State, path: Path, ranges: Mapping[str, DimensionSpec] |
         return graft.compile(
             str(path), state.backends, shapes=dict(state.shapes), threads=state.threads, strict=state.strict,
             without=state.switched_off, precision=state.precision, manager=state.manager(), dims=ranges,
-            isolation=dict(state.isolation) or None,
+            isolation=dict(state.isolation) or None, policy=state.policy(),
         )  # fmt: skip
-    given = {
-        "-b": state.backends,
-        "--shape": state.shapes,
-        "a range of --dim": ranges,
-        "--precision": state.precision != "float32",
-        "--switch-off": state.switched_off,
-    }
-    if named := [option for option, value in given.items() if value]:
+    refuse_options(path, state.named(ranges))
+    return load_artifact(state, path, strict=state.strict)
+
+
+def refuse_options(path: Path, named: Sequence[str]) -> None:
+    """Raise UsageError where options that are for models alone are given for an artifact."""
+    if named:
         verb = "is" if len(named) == 1 else "are"
         raise click.UsageError(f"'{path}' is compiled already: {', '.join(named)} {verb} for models")
-    return load_artifact(state, path, strict=state.strict)
 
 
 def feeds_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,6 +18,7 @@ from graft.cli.common import (
 )
 from graft.cli.output import keep_clear, print_json
 from graft.cli.plan import partitioned_as
+from graft.cli.programs import refuse_options
 from graft.report.quantities import size
 
 
@@ -29,14 +29,8 @@ from graft.report.quantities import size
 @dim_option
 @policy_options
 @common_options
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    file: Path,
-    output: Path | None,
-    **requested: Any,
-) -> int:
+@click.pass_obj
+def command(state: State, file: Path, output: Path | None) -> int:
     """Write a report on FILE, an artifact or a model: graph, placement, reasons, boundaries, contents.
 
     The page needs no network and no other file.
@@ -44,16 +38,11 @@ def command(
     from graft.report.gathering import report_on_artifact, report_on_model
     from graft.report.html import write_html
 
-    state: State = context.obj
     if is_artifact(file):
-        given = [name for name in ("backends", "shapes", "dims", *requested)
-                 if context.get_parameter_source(name) is not None
-                 and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]  # fmt: skip
-        if given:
-            raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")
+        refuse_options(file, [*state.named(), *(["--dim"] if state.dims else [])])
         report = report_on_artifact(file, state.manager())
     else:
-        report = report_on_model(file.name, partitioned_as(state, file, requested), state.manager())
+        report = report_on_model(file.name, partitioned_as(state, file), state.manager())
     path = output or file.with_suffix(".html")
     keep_clear(path)
     written = write_html(report, path)

@@ -18,6 +18,7 @@ from graft.cli.common import (
     compile_options,
     dim_option,
     is_artifact,
+    policy_options,
     precision_option,
     switch_option,
     trust_options,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 @compile_options
 @switch_option
 @precision_option
+@policy_options
 @isolation_option
 @trust_options
 @common_options

@@ -20,6 +20,7 @@ from graft.cli.common import (
     compile_options,
     dims_argument,
     is_artifact,
+    policy_options,
     switch_option,
     trust_options,
 )
@@ -75,6 +76,7 @@ SIMULATOR = "vendor-simulator"
 @input_option
 @compile_options
 @switch_option
+@policy_options
 @isolation_option
 @trust_options
 @common_options
@@ -117,6 +119,7 @@ def command(
             strict=state.strict,
             without=state.switched_off,
             isolation=dict(state.isolation) or None,
+            policy=state.policy(),
             rtol=rtol,
             atol=atol,
             steps=steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +147,76 @@ def test_a_label_that_is_none_and_a_backend_that_is_unknown_are_told(manager: Pl
         graft.plan(MODEL, ["npu", "npu@b", "npu@b:bits=8"], manager=manager)
     with pytest.raises(OptionError, match=re.escape("backend 'npu@small' has no option 'bit';")):
         graft.plan(MODEL, ["npu@small:bit=8"], manager=manager)
+
+
+class Npu(graft.JsonBackend):
+    """Adds its option to what a Relu gives."""
+
+    name = "npu"
+
+    @dataclass(frozen=True)
+    class Options:
+        bits: int = 0
+
+    options = Options
+
+    @graft.supports("Relu")
+    def relu(self, node: Any) -> bool:
+        return True
+
+    def load(self, graph: Any, constants: Any) -> Any:
+        shift = np.float32(self.options.bits)
+        return lambda inputs: [np.maximum(inputs[0], 0) + shift]
+
+
+def test_backend_objects_have_labels(tmp_path: Path) -> None:
+    backends = [Npu(bits=1), Npu(bits=10).labelled("second"), "llvm"]
+    program = graft.compile(MODEL, backends, policy=PIN)
+    assert program(X).tolist() == [10, 10, 10]
+    assert graft.Plan.of(program).texts == ("npu:bits=1", "npu@second:bits=10", "llvm")
+    program.save(tmp_path / "a.graft")
+    assert graft.runtime.load(tmp_path / "a.graft", loaders=[Npu])(X).tolist() == [10, 10, 10]
+
+
+def test_an_object_of_an_installed_plugin_has_labels_too(manager: PluginManager) -> None:
+    (npu,) = manager.backends(["npu"])
+    backends = [npu, npu.configured({"bits": 10}).labelled("second"), "llvm"]
+    assert graft.compile(MODEL, backends, policy=PIN, manager=manager)(X).tolist() == [10, 10, 10]
+
+
+def test_a_label_of_an_object_that_is_none_is_told() -> None:
+    for label in ("", "a b", "a@b", "x:bits=2"):
+        with pytest.raises(OptionError, match="has no proper label"):
+            Npu().labelled(label)
+    with pytest.raises(PlanError, match="backend 'npu@a' is listed twice"):
+        graft.plan(MODEL, [Npu().labelled("a"), Npu(bits=1).labelled("a")])
+
+
+VERBS = {
+    "plan": (), "verify": (), "run": ("--input", "x=[-1, 2, 3]"), "bench": ("--seconds", "0"),
+    "profile": ("--runs", "1"),
+    "bisect": ("--seconds", "5"), "report": (), "inspect": ("--stage", "partitioned"), "compile": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_that_takes_backends_takes_pins_to_labels(
+    verb: str, plugin: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = ("-b", "npu,npu@small:bits=0,llvm", "--plugin", str(plugin))
+    for node, status in (("second", 0), ("between", 1)):
+        with pytest.raises(SystemExit) as caught:
+            main([verb, "model.onnx", *chosen, "--pin", f"{node}=npu@small", *VERBS[verb]])
+        printed = capsys.readouterr()
+        assert (caught.value.code or 0) == status, printed
+        assert status == 0 or "pinned to 'npu@small', which refuses it" in printed.err
+
+
+def test_what_bisect_writes_has_the_pins_of_the_nodes_that_are_left(plugin: Path, manager: PluginManager) -> None:
+    pin = graft.Policy(pin={"first": "npu", "second": "npu@second"}, exclude_node=("npu:between",))
+    folder = plugin.parent / "out"
+    report = graft.bisect(MODEL, "npu,npu@second:bits=10,llvm", policy=pin, manager=manager, output=folder)
+    assert report.nodes == ("second",)
+    script = next(one.read_text() for one in folder.iterdir() if "graft verify" in one.read_text(errors="ignore"))
+    assert "--pin second=npu@second" in script and "first" not in script and "between" not in script

@@ -370,6 +370,20 @@ def test_a_toolkit_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.
     assert backend.available() is None
 
 
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_a_package_that_the_toolkit_misses_is_an_error_that_says_how_to_get_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bare_toolkit.py").write_text("def version():\n    import vendor_sdk\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if where == "apart":
+        monkeypatch.setenv("GRAFT_BARE_PYTHON", sys.executable)
+    bare = type("Bare", (Npu,), {"name": "bare", "toolkit": "bare_toolkit"})
+    program = graft.compile(MODEL, [bare(), "llvm"])
+    said = graft.Plan.of(program)["sum"].reasons["bare"].text
+    assert "No module named 'vendor_sdk'; pip install made-up" in said
+
+
 @pytest.fixture
 def old_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     if not list(WHEELS.glob("numpy-1.26.4-*.whl")):

@@ -153,3 +153,9 @@ def test_doctor_says_where_there_is_no_sandbox(monkeypatch: pytest.MonkeyPatch) 
     assert (finding.plugin, finding.severity) == ("", "note")
     assert finding.text.startswith("no plugin can be isolated in a sandbox: this kernel has no Landlock")
     assert finding.text.endswith("; isolation guards against faults, not against malice")
+
+
+def test_packages_that_a_pth_file_adds_are_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    others = [str(tmp_path / name) for name in ("site-packages", "dist-packages", "project")]
+    monkeypatch.setattr(sys, "path", [*sys.path, *others, ""])
+    assert {*others, ""} & {*sandbox.installed()} == {*others[:2]}

@@ -20,6 +20,7 @@ class EthosU(graft.Backend):
     shapes = "static"
     constants = "embedded"
     quantized = True
+    one_sample = True
     simulates = True
     unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
     recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True, "shared": ("*AveragePool", "Resize"),

@@ -7,6 +7,11 @@ from graft_ethosu.reading import Refused
 
 LONGEST = 1 << 15
 """The elements whose exponentials, of 15 bits each, have a sum that fits."""
+PLACES, STEP = np.arange(513) - 256.0, 128
+"""Of the entries of a table of 16 bits; from one to the next there are so many numbers, which have the line between.
+
+A table has exponentials for places up to 0, and behind them reciprocals of 128 and more.
+"""
 
 
 @lowers("Softmax")
@@ -19,30 +24,36 @@ def softmax(layer, builder):
         raise Refused("dtype", f"Softmax of bytes along at most {LONGEST} elements is computed")
     most = builder.reduced("REDUCE_MAX", value.tensor, axis)
     wide, highest = (builder.rescale(one, 1.0, 0, 0, "INT32") for one in (value.tensor, most))
-    exponentials = _looked_up(builder, wide, highest, 127, np.exp(scale * (np.arange(256) - 255.0)) * 32767)
+    numbers = np.where(PLACES > 0, (1 << 22) / (128 + np.abs(PLACES)), np.exp(scale * np.minimum(PLACES, 0)) * 32767)
+    table = builder.graph.constant(np.rint(numbers).astype(np.int64), "INT16")
+    exponentials = _looked_up(builder, wide, highest, STEP, table)
     total = builder.reduced("REDUCE_SUM", builder.rescale(exponentials, 1.0, 0, 0, "INT32"), axis)
-    finish(layer, builder, builder.binary("MUL", exponentials, _reciprocal(builder, total)), 2.0**-29, value.order)
+    portions = builder.binary("MUL", exponentials, _reciprocal(builder, total, table))
+    finish(layer, builder, portions, 2.0**-29, value.order)
 
 
-def _reciprocal(builder, total):
+def _reciprocal(builder, total, table):
     """Return ``2**29`` by the sum, which has 15 bits or more, in 16 bits.
 
-    The sum is shifted to 31 bits; its reciprocal is from a table of the eight highest, better by a step of Newton's.
+    The sum is shifted to 31 bits. The reciprocal of its highest 15 lies between entries of a table, ``2**-16`` of it
+    off, on U85; on others it is an entry for its highest eight, better by a step of Newton's.
     """
     zeros = builder.graph.add("CLZ", (total,), total.shape, "INT32")
     shift = builder.binary("SUB", zeros, _number(builder, 1, zeros))
     whole = builder.graph.add("LOGICAL_LEFT_SHIFT", (total, shift), total.shape, "INT32")
+    back = builder.binary("SUB", _number(builder, 17, zeros), zeros)
+    if builder.family == "u85":
+        found = _looked_up(builder, whole, _number(builder, 1 << 30, whole), 2.0**-16, table)
+        return _right(builder, found, builder.rescale(back, 1.0, 0, 0, "INT16"))
     high = _right(builder, whole, _number(builder, 23, whole))  # from 128 to 256
-    numbers = np.minimum((1 << 22) / (np.arange(256) + 128), 32767)
-    first = _looked_up(builder, high, _number(builder, 256, high), 0, numbers)
+    first = _looked_up(builder, high, _number(builder, 128, high), STEP, table)
     middle = builder.rescale(whole, 2.0**-16, 0, 0, "INT16")
     product = builder.binary("MUL", middle, first)  # 2**29 but for what the first misses
     missing = builder.binary("SUB", _number(builder, 1 << 29, product), product)
     part = builder.rescale(missing, 2.0**-14, 0, 0, "INT16")
     better = builder.rescale(builder.binary("MUL", first, part), 2.0**-15, 0, 0, "INT16")
     both = builder.binary("ADD", *(builder.rescale(one, 1.0, 0, 0, "INT32") for one in (first, better)))
-    found = _right(builder, both, builder.binary("SUB", _number(builder, 17, zeros), zeros))
-    return builder.rescale(found, 1.0, 0, 0, "INT16")
+    return builder.rescale(_right(builder, both, back), 1.0, 0, 0, "INT16")
 
 
 def _number(builder, number, like):
@@ -52,16 +63,11 @@ def _number(builder, number, like):
 
 def _right(builder, tensor, shift):
     """Return integers shifted to the right, rounded."""
-    return builder.graph.add("ARITHMETIC_RIGHT_SHIFT", (tensor, shift), tensor.shape, "INT32", round=True)
+    return builder.graph.add("ARITHMETIC_RIGHT_SHIFT", (tensor, shift), tensor.shape, tensor.dtype, round=True)
 
 
-def _looked_up(builder, left, right, zero, numbers):
-    """Return numbers of 15 bits, by ``left - right + zero`` as a byte: the sum of their high bytes and their low ones.
-
-    The difference is computed for each of both tables, into which the NPU fuses it.
-    """
-    parts = []
-    for part, factor in zip(np.divmod(np.rint(numbers).astype(np.int64), 256), (256.0, 1.0), strict=True):
-        index = builder.rescale(builder.binary("SUB", left, right), 1.0, 0, zero, "INT8")
-        parts.append(builder.rescale(builder.table(index, part - 128), factor, -128, 0, "INT32"))
-    return builder.rescale(builder.binary("ADD", *parts), 1.0, 0, 0, "INT16")
+def _looked_up(builder, left, right, factor, table):
+    """Return numbers of 15 bits, each for one of `PLACES`, by ``left - right`` times a factor, a `STEP` for a place."""
+    places = builder.rescale(builder.binary("SUB", left, right), float(factor), 0, 0, "INT16")
+    found = builder.graph.add("TABLE", (places, table), places.shape, "INT32")
+    return builder.rescale(found, 1 / STEP, 0, 0, "INT16")

@@ -140,6 +140,23 @@ def test_networks_of_mlperf_tiny_are_whole_on_the_npu(name):
     assert set(steps_apart(model, "u55-128")) <= {-1, 0, 1}
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        layer("y = Conv <pads=[1,1,1,1]> (x0, w, b)", [["n", 4, 8, 8]], weights=normal(8, 4, 3, 3), bias=normal(8)),
+        layer("y = Sub (x0, x1)", [["n", 4, 8, 8], ["n", 4, 1, 1]]),
+    ],
+)
+def test_an_open_batch_is_computed_sample_by_sample(model):
+    assert [code for code, _ in reasons(model)] == []
+    program, reference = graft.compile(model, ["ethosu", "llvm"]), ReferenceEvaluator(model)
+    for count in (1, 3):
+        given = {one.name: np.random.default_rng(count).standard_normal((count, *one.shape[1:])).astype(np.float32)
+                 for one in program.inputs}  # fmt: skip
+        wanted = reference.run(None, given)[0]
+        assert np.abs(program.run(given)["result"] - wanted).max() <= 0.1001
+
+
 def test_by_the_recipe_pools_are_of_one_scale_and_transposed_convolutions_stay():
     net = Network(1, 8, 16, 16)
     y = net.op("ConvTranspose", "x", net.weights(8, 8, 2, 2, terms=32), strides=[2, 2])

@@ -6,8 +6,9 @@ from typing import Literal
 import graft
 
 OPERATORS = (
-    "Add", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool", "Mul", "Relu",
-    "Reshape", "Softmax", "Sub", "Transpose",
+    "Abs", "Add", "AveragePool", "Clip", "Concat", "Conv", "Div", "Erf", "Flatten", "Gemm", "GlobalAveragePool",
+    "InstanceNormalization", "LayerNormalization", "LeakyRelu", "MatMul", "MaxPool", "Mul", "Neg", "ReduceMean", "Relu",
+    "Reshape", "Sigmoid", "Softmax", "Sqrt", "Sub", "Tanh", "Transpose",
 )  # fmt: skip
 LIMITED = ("Clip", "Relu", "Softmax")
 """What is a maximum in OpenVINO, and a maximum of a NaN and a number is the number there."""

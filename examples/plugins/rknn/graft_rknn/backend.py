@@ -54,6 +54,7 @@ class Rknn(graft.ToolkitBackend):
     needs = "rknn"
     opset = 17
     shapes = "static"
+    one_sample = True
     install = "pip install graft-rknn, and rknn-toolkit2 in an interpreter of its own"
     options = RknnOptions
 

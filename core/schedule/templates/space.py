@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters, ScheduleParameters, of_family
-from graft.core.schedule.primitives.schedule_text import print_schedule
+from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.schedule_text import INPUT, print_schedule
+from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
 from graft.core.schedule.templates.descent import Space
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
@@ -35,15 +37,25 @@ def schedules(kernel: Kernel, target: Target, stage: int, best: Parameters | Non
     if found is None:
         return []
     if stage == 0:
-        return [_text(found, tile) for tile in first(found, target)]
+        return [text_of(found, kernel, tile) for tile in first(found, target)]
     own = of_family(best, ScheduleParameters)
-    tile = None if own is None else next((one for one in points(found, target) if _text(found, one) == own), None)
-    texts = [] if tile is None else [_text(found, one) for one in near(found, tile, target)]
+    every = points(found, target) if own is not None else ()
+    tile = next((one for one in every if text_of(found, kernel, one) == own), None)
+    texts = [] if tile is None else [text_of(found, kernel, one) for one in near(found, tile, target)]
     return [one for one in dict.fromkeys(texts) if one != own]
 
 
-def _text(found: TiledSum, tile: Tile) -> ScheduleParameters:
-    return ScheduleParameters(print_schedule(tuple(found.steps(tile))))
+def text_of(found: TiledSum, kernel: Kernel, tile: Tile) -> ScheduleParameters:
+    """Return the schedule of a tile, in which constants are called by their numbers: in other models by other names."""
+    numbers = {buffer.name: f"{INPUT}{number}" for number, buffer in enumerate(kernel.inputs)}
+    steps = found.steps(tile)
+    return ScheduleParameters(print_schedule([_unnamed(one, numbers) for one in steps]))
+
+
+def _unnamed(step: Step, numbers: Mapping[str, str]) -> Step:
+    if not isinstance(step, Pack):
+        return step
+    return replace(step, buffer=numbers[step.buffer], packed=f"{numbers[step.buffer]}_packed")
 
 
 def points(found: TiledSum, target: Target, unrolls: Sequence[int] = UNROLLS) -> Iterator[Tile]:

@@ -17,10 +17,12 @@ from graft.compiler.api import compile_model
 from graft.compiler.compile_options import compile_options
 from graft.compiler.request import Request
 from graft.core.machine.target import Target, host_target, target_named, tuned_database
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.build import index
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters
 from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.templates.space import schedules
 from graft.core.tensor_ir.ir import Binary, Constant, For, Statement, Store, Variable
 from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning import trial
@@ -29,6 +31,7 @@ from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
 from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, Measured, workloads_of
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
@@ -118,6 +121,25 @@ def test_the_winner_is_used_now_and_later_and_changes_no_result(
     count = len(measured)
     compile_model(model, Request(["llvm"], threads=1, tune=60.0))
     assert len(measured) == count
+
+
+def test_a_schedule_that_was_found_serves_equal_kernels_of_other_names(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = compile_model(model, Request(["llvm"], threads=1, tuned=False))
+    (region,) = compiled.regions.values()
+    groups = RegionGroups(region, OPERATORS, host_target(), LlvmBackend())
+    best = schedules(next(groups.every_kernel()).kernel, host_target(), 0, None)[0]
+    assert "pack @1 1 " in best.steps
+    faking(monkeypatch, best)
+    compile_model(model, Request(["llvm"], threads=1, tune=60.0))
+    tuned = code(model)
+    assert tuned != code(model, tuned=False)
+    for tensor in model.graph.initializer:
+        tensor.name = f"other_{tensor.name}"
+    for node in model.graph.node:
+        node.input[:] = [f"other_{name}" if name in ("w", "v") else name for name in node.input]
+    assert code(model, cache=False) == tuned
 
 
 def test_another_number_of_threads_is_tuned_apart(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Protocol
 
 from graft.core.machine.target import Target
@@ -21,8 +22,10 @@ from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race
+from graft.core.tuning.transfer import form_of, neighbours
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import GraftError
+from graft.runtime.system.version import version
 
 GAINS = (0.1, 0.05, 0.03)
 """The share of a workload's time that its stages are expected to save: with its time, what is measured first."""
@@ -71,11 +74,14 @@ class Search:
     tunings: Tunings
     options: TuneOptions
     strategies: StrategyTable = TABLE
+    _known: dict[str, Tuning] = field(default_factory=dict)
+    """Of all workloads, those of other models too."""
 
     def run(self) -> TuneReport:
         """Measure until all stages of all workloads are done or time is up; return what is known then."""
         started = self.options.clock()
-        found = {key: tuning for key, tuning in self.tunings.known().items() if key in self._keys()}
+        self._known = self.tunings.known()
+        found = {key: tuning for key, tuning in self._known.items() if key in self._keys()}
         skipped: set[str] = set()
         while not self._is_over(started):
             left = [one for one in self.workloads if one.key not in skipped and _stage(found, one) < STAGES]
@@ -87,7 +93,8 @@ class Search:
             if tuning is None:
                 skipped.add(chosen.key)
                 continue
-            found[chosen.key] = tuning
+            tuning = replace(tuning, form=form_of(chosen.kernel), made=_made())
+            found[chosen.key] = self._known[chosen.key] = tuning
             self.tunings.keep(chosen.key, tuning)
         return self._report(found, self.options.clock() - started)
 
@@ -123,6 +130,9 @@ class Search:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
         wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies)
+        if wanted and tuning.stage == 0:
+            others = (one for key, one in self._known.items() if key != workload.key)
+            wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
         for parameters in [best, *wanted] if wanted else []:
@@ -150,6 +160,10 @@ class Search:
         tuned = tuple(Tuned(one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows)
         finished = sum(_stage(found, one) >= STAGES for one in self.workloads)
         return TuneReport(len(self.workloads), finished, tuned, spent)
+
+
+def _made() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}, Graft {version()}"
 
 
 def _stage(found: dict[str, Tuning], workload: Workload) -> int:

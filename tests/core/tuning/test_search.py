@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
-from graft.core.tuning.tunings import Tunings
+from graft.core.tuning.transfer import form_of
+from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import CompileError
 from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
@@ -184,3 +186,16 @@ def test_progress_tells_time_and_workload(database: Path) -> None:
     assert [state.workload for state in told] == ["matmul a"] * STAGES
     assert [state.spent for state in told] == sorted(state.spent for state in told)
     assert (told[0].tuned, told[0].total, told[0].seconds) == (0, 1, 1e6)
+
+
+def test_what_was_found_for_a_neighbour_is_tried_first(database: Path) -> None:
+    best = ContractionParameters(rows=1, vectors=1, unroll=7)
+    near = Tuning("other", best, 1e-3, 2e-3, 3, form_of(workload("a").kernel))
+    Tunings(database, "here", "now").keep("of another model", near)
+    fake = Fake(lambda key, parameters: 5e-4 if parameters == best else 1e-3)
+    report = searched(fake, [workload("a")], database)
+    assert fake.built[:2] == [("a", None), ("a", best)]
+    assert report.tuned[0].parameters == best
+    kept = Tunings(database, "here", "now").known()["a"]
+    assert kept.form == near.form
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d, Graft .+", kept.made)

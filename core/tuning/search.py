@@ -76,6 +76,7 @@ class Search:
     strategies: StrategyTable = TABLE
     _known: dict[str, Tuning] = field(default_factory=dict)
     """Of all workloads, those of other models too."""
+    _trials: int = 0
 
     def run(self) -> TuneReport:
         """Measure until all stages of all workloads are done or time is up; return what is known then."""
@@ -83,7 +84,7 @@ class Search:
         self._known = self.tunings.known()
         found = {key: tuning for key, tuning in self._known.items() if key in self._keys()}
         skipped: set[str] = set()
-        while not self._is_over(started):
+        while not self._is_over(started) and not self._is_enough(found):
             left = [one for one in self.workloads if one.key not in skipped and _stage(found, one) < STAGES]
             if not left:
                 break
@@ -103,6 +104,12 @@ class Search:
 
     def _is_over(self, started: float) -> bool:
         return self.options.clock() - started >= self.options.seconds
+
+    def _is_enough(self, found: dict[str, Tuning]) -> bool:
+        """Whether all trials are spent, or the goal is reached."""
+        options = self.options
+        spent = options.trials is not None and self._trials >= options.trials
+        return spent or (options.goal is not None and self._report(found, 0.0).gain >= options.goal)
 
     def _advanced(self, workload: Workload, known: Tuning | None, started: float) -> Tuning | None:
         """Return the tuning of a workload after its next stage with a race; None if time did not suffice for it."""
@@ -124,7 +131,10 @@ class Search:
         log.info("%s: %s, %.1f us of %.1f us", tuning.label, chosen, 1e6 * outcome.seconds, 1e6 * outcome.first)
         # Stages are joined by ratios: the machine may be slower today than it was for the stage before.
         scale = tuning.untuned / tuning.seconds if tuning.seconds else 1.0
-        return Tuning(tuning.label, chosen, outcome.seconds, outcome.first * scale, tuning.stage + 1)
+        # What is near the best is the last stage, which ends where nothing there is faster.
+        goes_on = outcome.winner > 0 and tuning.stage == STAGES - 1
+        stage = tuning.stage + (not goes_on)
+        return Tuning(tuning.label, chosen, outcome.seconds, outcome.first * scale, stage)
 
     def _runs(self, workload: Workload, tuning: Tuning, started: float) -> list[tuple[Parameters | None, Run]] | None:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
@@ -135,6 +145,9 @@ class Search:
             wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
+        if self.options.trials is not None:
+            wanted = wanted[: self.options.trials - self._trials]
+        self._trials += len(wanted)
         for parameters in [best, *wanted] if wanted else []:
             if self._is_over(started):
                 return None
@@ -157,9 +170,11 @@ class Search:
 
     def _report(self, found: dict[str, Tuning], spent: float) -> TuneReport:
         rows = [(one, found[one.key]) for one in self.workloads if one.key in found and found[one.key].seconds]
-        tuned = tuple(Tuned(one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows)
+        tuned = tuple(
+            Tuned(one.key, one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows
+        )
         finished = sum(_stage(found, one) >= STAGES for one in self.workloads)
-        return TuneReport(len(self.workloads), finished, tuned, spent)
+        return TuneReport(len(self.workloads), finished, tuned, spent, trials=self._trials)
 
 
 def _made() -> str:

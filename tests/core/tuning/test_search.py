@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graft.core.schedule.parameters import ContractionParameters, Parameters
+from graft.core.schedule.parameters import ContractionParameters, Parameters, ScheduleParameters
+from graft.core.schedule.templates.space import schedules
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
@@ -79,8 +81,9 @@ def searched(
     database: Path,
     seconds: float = 1e6,
     progress: Callable[[Progress], None] | None = None,
+    **limits: Any,
 ) -> TuneReport:
-    options = TuneOptions(seconds, progress, fake.clock)
+    options = TuneOptions(seconds, progress, fake.clock, **limits)
     return Search(workloads, WIDE, fake, Tunings(database, "here", "now"), options).run()
 
 
@@ -199,3 +202,36 @@ def test_what_was_found_for_a_neighbour_is_tried_first(database: Path) -> None:
     kept = Tunings(database, "here", "now").known()["a"]
     assert kept.form == near.form
     assert re.fullmatch(r"\d{4}-\d\d-\d\d, Graft .+", kept.made)
+
+
+def test_trials_end_the_search(database: Path) -> None:
+    fake = Fake(wants(ROWS[-1]))
+    report = searched(fake, [workload(str(number)) for number in range(9)], database, trials=len(FOUND) + 3)
+    assert report.trials == len(FOUND) + 3
+    assert sum(parameters is not None for _, parameters in fake.built) <= len(FOUND) + 3
+    assert len(report.tuned) == 2
+
+
+def test_a_goal_ends_the_search(database: Path) -> None:
+    few = searched(Fake(wants(ROWS[-1])), [workload(str(number)) for number in range(9)], database, goal=1.1)
+    assert few.gain >= 1.1
+    assert few.finished == 0
+    assert len(few.tuned) == 1
+
+
+def test_the_last_stage_goes_on_while_it_gains(database: Path) -> None:
+    """Tiles of fewer rows are faster, and those of half as many are not near."""
+
+    def cost(_: str, parameters: Parameters | None) -> float:
+        rows = re.search(
+            r"(?:overlap|split) i (\d+) ", parameters.steps if isinstance(parameters, ScheduleParameters) else ""
+        )
+        return 1e-3 if rows is None else 1e-3 * 0.9 ** (14 - int(rows[1]))
+
+    fake = Fake(cost)
+    report = searched(fake, [workload("a")], database)
+    assert report.finished == 1
+    best = report.tuned[0].parameters
+    assert isinstance(best, ScheduleParameters)
+    near = schedules(workload("a").kernel, WIDE, 1, best)
+    assert all(cost("a", one) >= 0.97 * cost("a", best) for one in near)

@@ -9,6 +9,7 @@ from pathlib import Path
 from graft.core.schedule.parameters import from_json, to_json
 from graft.core.tuning.tunings import Row, Tuning
 from graft.errors import TuningError
+from graft.runtime.system.files import write
 
 VERSION = 1
 KINDS: Mapping[str, type | tuple[type, ...]] = {
@@ -31,7 +32,7 @@ def facts(row: Row) -> dict[str, object]:
 def write_rows(rows: Iterable[Row], path: Path) -> int:
     """Write a file of rows; return how many."""
     written = [facts(row) for row in rows]
-    path.write_text(json.dumps({"tunings": VERSION, "rows": written}, indent=1) + "\n", encoding="utf-8")
+    write(path, json.dumps({"tunings": VERSION, "rows": written}, indent=1) + "\n", "the tunings", TuningError)
     return len(written)
 
 

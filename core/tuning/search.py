@@ -20,6 +20,7 @@ from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
+from graft.core.tuning.learnt_cost import LearntCost
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race
 from graft.core.tuning.transfer import form_of, neighbours
@@ -74,6 +75,8 @@ class Search:
     tunings: Tunings
     options: TuneOptions
     strategies: StrategyTable = TABLE
+    cost: LearntCost | None = None
+    """What ranks candidates, and learns from their times."""
     _known: dict[str, Tuning] = field(default_factory=dict)
     """Of all workloads, those of other models too."""
     _trials: int = 0
@@ -84,6 +87,8 @@ class Search:
         self._known = self.tunings.known()
         found = {key: tuning for key, tuning in self._known.items() if key in self._keys()}
         skipped: set[str] = set()
+        if self.cost is not None:
+            self.cost.learn()
         while not self._is_over(started) and not self._is_enough(found):
             left = [one for one in self.workloads if one.key not in skipped and _stage(found, one) < STAGES]
             if not left:
@@ -119,15 +124,20 @@ class Search:
             if runs is None:
                 return None
             if len(runs) > 1:
-                return self._raced(tuning, runs, started)
+                return self._raced(workload, tuning, runs, started)
             tuning = replace(tuning, stage=tuning.stage + 1)
         return tuning
 
-    def _raced(self, tuning: Tuning, runs: Sequence[tuple[Parameters | None, Run]], started: float) -> Tuning | None:
+    def _raced(
+        self, workload: Workload, tuning: Tuning, runs: Sequence[tuple[Parameters | None, Run]], started: float
+    ) -> Tuning | None:
         outcome = race([run for _, run in runs], lambda: self._is_over(started))
         if outcome is None:
             return None
         chosen, _ = runs[outcome.winner]
+        if self.cost is not None:
+            times = zip(runs, outcome.times, strict=True)
+            self.cost.keep(f"{workload.key} {tuning.stage}", {own: time for (own, _), time in times if own is not None})
         log.info("%s: %s, %.1f us of %.1f us", tuning.label, chosen, 1e6 * outcome.seconds, 1e6 * outcome.first)
         # Stages are joined by ratios: the machine may be slower today than it was for the stage before.
         scale = tuning.untuned / tuning.seconds if tuning.seconds else 1.0
@@ -139,7 +149,7 @@ class Search:
     def _runs(self, workload: Workload, tuning: Tuning, started: float) -> list[tuple[Parameters | None, Run]] | None:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
-        wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies)
+        wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies, self.cost)
         if wanted and tuning.stage == 0:
             others = (one for key, one in self._known.items() if key != workload.key)
             wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))

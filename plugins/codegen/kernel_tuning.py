@@ -26,6 +26,7 @@ from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
+from graft.core.tuning.learnt_cost import LearntCost, Times
 from graft.core.tuning.options import Device, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
@@ -79,7 +80,8 @@ def tune_regions(
     touched = sum(array.nbytes for array in constants.values() if array is not None)
     strategies = choices.table_of_strategies
     workloads = workloads_of(measured, strategies)
-    report = Search(workloads, target, replace(builder, touched=touched), tunings, options, strategies).run()
+    cost = LearntCost(Times(tunings.path.with_name("trials.sqlite3"), tunings.machine))
+    report = Search(workloads, target, replace(builder, touched=touched), tunings, options, strategies, cost).run()
     return replace(report, varying=unknown)
 
 

@@ -152,7 +152,7 @@ def command(
 
     if sources:
         return give_back(state, model, sources, output)
-    limits = {"dims": dict(tune_dims), "trials": tune_trials, "goal": tune_goal}
+    limits: dict[str, Any] = {"dims": dict(tune_dims), "trials": tune_trials, "goal": tune_goal}
     _check_tuning(bool(tune or tune_seconds), no_tuned, any(limits.values()))
     with tuning_bar(tune_seconds) if tune or tune_seconds else toolkit_messages() as tuning_options:
         request = Request(

@@ -13,6 +13,7 @@ import pytest
 from graft.core.schedule.parameters import ContractionParameters, Parameters, ScheduleParameters
 from graft.core.schedule.templates.space import schedules
 from graft.core.tuning.candidates import STAGES, candidates
+from graft.core.tuning.learnt_cost import LearntCost, Times
 from graft.core.tuning.options import Progress, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
@@ -235,3 +236,14 @@ def test_the_last_stage_goes_on_while_it_gains(database: Path) -> None:
     assert isinstance(best, ScheduleParameters)
     near = schedules(workload("a").kernel, WIDE, 1, best)
     assert all(cost("a", one) >= 0.97 * cost("a", best) for one in near)
+
+
+def test_a_search_keeps_the_times_of_losers(database: Path) -> None:
+    cost = LearntCost(Times(database.with_name("trials.sqlite3"), "here"))
+    tunings = Tunings(database, "here", "now")
+    fake = Fake(lambda key, parameters: 1e-3)
+    Search([workload("a")], WIDE, fake, tunings, TuneOptions(1e6, clock=fake.clock), cost=cost).run()
+    kept = cost.times.known()
+    assert {one.race for one in kept} == {"a 0"}
+    assert len(kept) == sum(isinstance(one, ScheduleParameters) for one in FOUND)
+    assert all(one.seconds == 1e-3 for one in kept)

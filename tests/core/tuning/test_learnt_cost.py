@@ -43,7 +43,7 @@ def test_only_candidates_that_were_described_are_kept(tmp_path: Path) -> None:
 
 
 def test_trees_learn_by_what_cycles_are_wrong() -> None:
-    pytest.importorskip("lightgbm")
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed: pip install 'graft-compiler[tune]'")
     trees = trained(races(30))
     good, bad = predicted(trees, [{CYCLES: 80.0, "bad": bad, "idle": 0.5} for bad in (0.2, 0.8)])
     assert 1.8 < bad / good < 2.2

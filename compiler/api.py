@@ -19,6 +19,7 @@ from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
 from graft.compiler.stitching.most_memory import MEMORIES, Memory
+from graft.compiler.whole_model import tuned_model
 from graft.core.affine.expressions import ANY
 from graft.core.data_stack import with_room_for_frames
 from graft.core.graph.dimensions import Dims, ranges_of
@@ -331,19 +332,25 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
             "to a folder of your own"
         )
     times, chosen = without_faulty(lambda able: times_for(placement, able, options, manager), chosen, forgiven)
-    compiler = Compiler(
-        chosen,
-        options,
-        policy=placement,
-        plan=request.plan,
-        estimator=estimator_for(chosen, options),
-        times=times,
-        forgiven=forgiven,
-        manager=manager,
-        keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
-        tune=measuring,
-        memory=request.memory,
-        isolation=request.isolated(chosen),
-        keep_weights=request.keep_weights,
-    )
-    return compiler.compile(model, request.shapes, request.dims)
+
+    def compiled(tune: TuneOptions | None, tuned: Path | None) -> CompiledModel:
+        compiler = Compiler(
+            chosen,
+            replace(options, tuned=tuned),
+            policy=placement,
+            plan=request.plan,
+            estimator=estimator_for(chosen, options),
+            times=times,
+            forgiven=forgiven,
+            manager=manager,
+            keep_intermediates=None if request.keep_intermediates is None else Path(request.keep_intermediates),
+            tune=tune,
+            memory=request.memory,
+            isolation=request.isolated(chosen),
+            keep_weights=request.keep_weights,
+        )
+        return compiler.compile(model, request.shapes, request.dims)
+
+    if measuring is None or measuring.device is not None or options.tuned is None:
+        return compiled(measuring, options.tuned)
+    return tuned_model(compiled, measuring, options.tuned, request.threads)

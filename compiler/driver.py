@@ -242,7 +242,7 @@ class Compiler:
         found = list(regions(partitioned.model))
         for name, backend in self._backends.items():
             own = [region for region in found if region.backend == name]
-            left = remaining(tuning, 0.0 if report is None else report.spent)
+            left = tuning if report is None else remaining(tuning, report.spent, report.trials)
             part = self._tuned_by(backend, own, left) if own and left is not None else None
             if part is not None:
                 report = part if report is None else report + part

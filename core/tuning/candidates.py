@@ -13,7 +13,7 @@ from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import strategy_of
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import Anchor, Strategy, StrategyTable
-from graft.core.schedule.templates.space import schedules
+from graft.core.schedule.templates.space import Cost, schedules
 from graft.core.types import is_custom
 
 STAGES = 3
@@ -30,11 +30,19 @@ def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
 
 
 def candidates(
-    kernel: Kernel, target: Target, stage: int, best: Parameters | None, strategies: StrategyTable = TABLE
+    kernel: Kernel,
+    target: Target,
+    stage: int,
+    best: Parameters | None,
+    strategies: StrategyTable = TABLE,
+    cost: Cost | None = None,
 ) -> list[Parameters]:
-    """Return what to measure in a stage beside ``best``; a ``best`` of None is the schedule's own choice."""
+    """Return what to measure in a stage beside ``best``; a ``best`` of None is the schedule's own choice.
+
+    ``cost`` ranks tiles of the template, instead of the model of cycles.
+    """
     own = _first(kernel, target, strategies) if stage == 0 else _more(kernel, target, stage, best, strategies)
-    steps = schedules(kernel, target, stage, best) if is_tunable(kernel, strategies) else ()
+    steps = schedules(kernel, target, stage, best, cost) if is_tunable(kernel, strategies) else ()
     return [one for one in dict.fromkeys((*own, *steps)) if one != best]
 
 

@@ -23,7 +23,6 @@ from graft.runtime.system.private import FOLDER_MODE, why_not_private
 log = logging.getLogger("graft.database")
 
 APPLICATION = 0x47524654
-VERSION = 1
 WAIT_SECONDS = 30.0
 """How long a process waits for another one that writes."""
 _PAUSE_SECONDS = 0.02
@@ -33,14 +32,21 @@ _PAUSE_SECONDS = 0.02
 class Database:
     """A table ``name`` with ``columns`` (as SQL), in the file at ``path``, of what ``contents`` names for people.
 
-    The file and its folder are made by the first write. Every access raises DatabaseError if the file is damaged,
-    another program's, or of a newer version.
+    Each of the columns ``added`` since is a version; files of earlier ones get what they lack when they are opened. The
+    file and its folder are made by the first write. Every access raises DatabaseError if the file is damaged, another
+    program's, or of a newer version.
     """
 
     path: Path
     name: str
     columns: str
     contents: str
+    added: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version of the files that are written."""
+        return 1 + len(self.added)
 
     def rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of an answer; none where there is no file yet."""
@@ -78,14 +84,17 @@ class Database:
         tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if application not in (0, APPLICATION) or (tables and self.name not in tables):
             raise self._refusal(f"it holds no table '{self.name}' of Graft")
-        if version > VERSION:
-            raise self._refusal(f"it is of version {version}, and this Graft knows up to {VERSION}")
-        if self.name not in tables or application == 0:
+        if version > self.version:
+            raise self._refusal(f"it is of version {version}, and this Graft knows up to {self.version}")
+        if self.name not in tables or application == 0 or version < self.version:
             _patiently(connection, "PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self.name} ({self.columns})")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()  # another process may have been here
+            for column in self.added[max(version, 1) - 1 :]:
+                connection.execute(f"ALTER TABLE {self.name} ADD COLUMN {column}")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA user_version = {self.version}")
             connection.commit()
 
     def _refusal(self, reason: str) -> DatabaseError:

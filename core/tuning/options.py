@@ -14,7 +14,7 @@ import numpy as np
 from graft.core.schedule.parameters import Parameters
 from graft.core.tuning.race import Run
 from graft.errors import TuningError
-from graft.runtime.arguments import FUNCTION, SPECIALIZE, instance, optional, require
+from graft.runtime.arguments import FUNCTION, SPECIALIZE, WHOLE, instance, optional, require
 from graft.runtime.procedure import ProgramDescription
 from graft.runtime.system.displayed import notebook_bar
 
@@ -48,7 +48,8 @@ class TuneOptions:
 
     ``dims`` are values of symbols, as in ``{"seq": (16, 128)}``: kernels of shapes that vary are measured at each
     combination of them. Symbols that it does not name have the number that placement counts with. ``device`` is where
-    kernels are measured, if not on this machine: then the target is its.
+    kernels are measured, if not on this machine: then the target is its. ``trials`` is how many candidates are compiled
+    at most, and ``goal`` a gain, as in 1.2, that suffices; whichever is reached first ends the search.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -56,17 +57,25 @@ class TuneOptions:
     clock: Callable[[], float] = perf_counter
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     device: Device | None = None
+    trials: int | None = None
+    goal: float | None = None
 
     def __post_init__(self) -> None:
         require("TuneOptions", "seconds", self.seconds, SECONDS)
         require("TuneOptions", "progress", self.progress, optional(FUNCTION))
         require("TuneOptions", "clock", self.clock, FUNCTION)
         require("TuneOptions", "dims", self.dims, SPECIALIZE)
+        require("TuneOptions", "trials", self.trials, optional(WHOLE))
+        require("TuneOptions", "goal", self.goal, optional(instance(int, float, wanted="a number such as 1.2")))
         for name, values in self.dims.items():
             if not values or not all(isinstance(value, int) and value > 0 for value in values):
                 raise TuningError(f"the values of '{name}' to tune at must be positive numbers, got {list(values)}")
         if not (self.seconds > 0 and math.isfinite(self.seconds)):
             raise TuningError(f"the time for tuning must be a positive number of seconds, got {self.seconds}")
+        if self.trials is not None and self.trials < 1:
+            raise TuningError(f"the trials of tuning must be a positive number, got {self.trials}")
+        if self.goal is not None and not (self.goal > 1 and math.isfinite(self.goal)):
+            raise TuningError(f"the goal of tuning must be a gain above 1, as in 1.2, got {self.goal}")
 
     def bindings(self) -> list[dict[str, int]]:
         """Return the combinations of ``dims``."""
@@ -77,6 +86,7 @@ class TuneOptions:
 class Tuned:
     """The outcome for one workload, which occurs ``count`` times in the model; see `Tuning` for the times."""
 
+    key: str
     label: str
     count: int
     parameters: Parameters | None
@@ -89,6 +99,8 @@ class TuneReport:
     """The outcome for a model: of ``total`` workloads, those with a result, and how many have all candidates tried.
 
     ``varying`` kernels have extents that no dimension of an input tells: there is no shape to measure them at.
+    ``trials`` is how many candidates were compiled for it, ``whole`` the time of the whole model in that of the untuned
+    one, where it was measured.
     """
 
     total: int
@@ -96,12 +108,21 @@ class TuneReport:
     tuned: tuple[Tuned, ...]
     spent: float
     varying: int = 0
+    trials: int = 0
+    whole: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """By how much the kernels that were measured are faster together."""
+        before, after = (sum(one.count * seconds(one) for one in self.tuned) for seconds in (_untuned, _seconds))
+        return before / after if after else 1.0
 
     def summary(self) -> str:
         """Return one line: ``tuned 12 of 14 workloads in 20.1 s: 5 faster, together 1.08x``."""
         faster = sum(one.parameters is not None for one in self.tuned)
-        before, after = (sum(one.count * seconds(one) for one in self.tuned) for seconds in (_untuned, _seconds))
-        gain = f", together {before / after:.2f}x" if after else ""
+        gain = f", together {self.gain:.2f}x" if any(map(_seconds, self.tuned)) else ""
+        if self.whole is not None:
+            gain += f", the whole model takes {self.whole:.2f} of its time"
         rest = "" if self.finished == self.total else f"; {self.total - self.finished} to go on with"
         if self.varying:
             rest += f"; {self.varying} more have extents that are known only when they run"
@@ -115,6 +136,7 @@ class TuneReport:
             self.tuned + other.tuned,
             self.spent + other.spent,
             self.varying + other.varying,
+            self.trials + other.trials,
         )
 
 
@@ -132,9 +154,12 @@ def _shown_in_notebook() -> Callable[[Progress], None] | None:
     return None if move is None else lambda state: move(state.spent, state.seconds)
 
 
-def remaining(options: TuneOptions, spent: float) -> TuneOptions | None:
+def remaining(options: TuneOptions, spent: float, trials: int = 0) -> TuneOptions | None:
     """Return the options with what is left of the budget, None if nothing is."""
-    return None if spent >= options.seconds else replace(options, seconds=options.seconds - spent)
+    left = None if options.trials is None else options.trials - trials
+    if spent >= options.seconds or (left is not None and left < 1):
+        return None
+    return replace(options, seconds=options.seconds - spent, trials=left)
 
 
 def _seconds(tuned: Tuned) -> float:

@@ -22,11 +22,12 @@ Run = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The number of the winner, its time, and that of number 0, in seconds."""
+    """The number of the winner, its time, that of number 0, and those of all, in seconds."""
 
     winner: int
     seconds: float
     first: float
+    times: tuple[float, ...] = ()
 
 
 def race(candidates: Sequence[Run], is_over: Callable[[], bool]) -> Outcome | None:
@@ -60,7 +61,7 @@ def _decided(left: list[int], times: list[list[float]]) -> Outcome:
     best = min(left, key=lambda number: undisturbed(times[number]))
     if undisturbed(times[best]) > (1 - MARGIN) * first:
         best = 0
-    return Outcome(best, undisturbed(times[best]), first)
+    return Outcome(best, undisturbed(times[best]), first, tuple(map(undisturbed, times)))
 
 
 def undisturbed(times: Sequence[float]) -> float:

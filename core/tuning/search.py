@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Protocol
 
 from graft.core.machine.target import Target
@@ -19,10 +20,13 @@ from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
+from graft.core.tuning.learnt_cost import LearntCost
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race
+from graft.core.tuning.transfer import form_of, neighbours
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import GraftError
+from graft.runtime.system.version import version
 
 GAINS = (0.1, 0.05, 0.03)
 """The share of a workload's time that its stages are expected to save: with its time, what is measured first."""
@@ -71,13 +75,21 @@ class Search:
     tunings: Tunings
     options: TuneOptions
     strategies: StrategyTable = TABLE
+    cost: LearntCost | None = None
+    """What ranks candidates, and learns from their times."""
+    _known: dict[str, Tuning] = field(default_factory=dict)
+    """Of all workloads, those of other models too."""
+    _trials: int = 0
 
     def run(self) -> TuneReport:
         """Measure until all stages of all workloads are done or time is up; return what is known then."""
         started = self.options.clock()
-        found = {key: tuning for key, tuning in self.tunings.known().items() if key in self._keys()}
+        self._known = self.tunings.known()
+        found = {key: tuning for key, tuning in self._known.items() if key in self._keys()}
         skipped: set[str] = set()
-        while not self._is_over(started):
+        if self.cost is not None:
+            self.cost.learn()
+        while not self._is_over(started) and not self._is_enough(found):
             left = [one for one in self.workloads if one.key not in skipped and _stage(found, one) < STAGES]
             if not left:
                 break
@@ -87,7 +99,8 @@ class Search:
             if tuning is None:
                 skipped.add(chosen.key)
                 continue
-            found[chosen.key] = tuning
+            tuning = replace(tuning, form=form_of(chosen.kernel), made=_made())
+            found[chosen.key] = self._known[chosen.key] = tuning
             self.tunings.keep(chosen.key, tuning)
         return self._report(found, self.options.clock() - started)
 
@@ -97,6 +110,12 @@ class Search:
     def _is_over(self, started: float) -> bool:
         return self.options.clock() - started >= self.options.seconds
 
+    def _is_enough(self, found: dict[str, Tuning]) -> bool:
+        """Whether all trials are spent, or the goal is reached."""
+        options = self.options
+        spent = options.trials is not None and self._trials >= options.trials
+        return spent or (options.goal is not None and self._report(found, 0.0).gain >= options.goal)
+
     def _advanced(self, workload: Workload, known: Tuning | None, started: float) -> Tuning | None:
         """Return the tuning of a workload after its next stage with a race; None if time did not suffice for it."""
         tuning = known or Tuning(workload.label, None, 0.0, 0.0, 0)
@@ -105,26 +124,40 @@ class Search:
             if runs is None:
                 return None
             if len(runs) > 1:
-                return self._raced(tuning, runs, started)
+                return self._raced(workload, tuning, runs, started)
             tuning = replace(tuning, stage=tuning.stage + 1)
         return tuning
 
-    def _raced(self, tuning: Tuning, runs: Sequence[tuple[Parameters | None, Run]], started: float) -> Tuning | None:
+    def _raced(
+        self, workload: Workload, tuning: Tuning, runs: Sequence[tuple[Parameters | None, Run]], started: float
+    ) -> Tuning | None:
         outcome = race([run for _, run in runs], lambda: self._is_over(started))
         if outcome is None:
             return None
         chosen, _ = runs[outcome.winner]
+        if self.cost is not None:
+            times = zip(runs, outcome.times, strict=True)
+            self.cost.keep(f"{workload.key} {tuning.stage}", {own: time for (own, _), time in times if own is not None})
         log.info("%s: %s, %.1f us of %.1f us", tuning.label, chosen, 1e6 * outcome.seconds, 1e6 * outcome.first)
         # Stages are joined by ratios: the machine may be slower today than it was for the stage before.
         scale = tuning.untuned / tuning.seconds if tuning.seconds else 1.0
-        return Tuning(tuning.label, chosen, outcome.seconds, outcome.first * scale, tuning.stage + 1)
+        # What is near the best is the last stage, which ends where nothing there is faster.
+        goes_on = outcome.winner > 0 and tuning.stage == STAGES - 1
+        stage = tuning.stage + (not goes_on)
+        return Tuning(tuning.label, chosen, outcome.seconds, outcome.first * scale, stage)
 
     def _runs(self, workload: Workload, tuning: Tuning, started: float) -> list[tuple[Parameters | None, Run]] | None:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
-        wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies)
+        wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies, self.cost)
+        if wanted and tuning.stage == 0:
+            others = (one for key, one in self._known.items() if key != workload.key)
+            wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
+        if self.options.trials is not None:
+            wanted = wanted[: self.options.trials - self._trials]
+        self._trials += len(wanted)
         for parameters in [best, *wanted] if wanted else []:
             if self._is_over(started):
                 return None
@@ -147,9 +180,15 @@ class Search:
 
     def _report(self, found: dict[str, Tuning], spent: float) -> TuneReport:
         rows = [(one, found[one.key]) for one in self.workloads if one.key in found and found[one.key].seconds]
-        tuned = tuple(Tuned(one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows)
+        tuned = tuple(
+            Tuned(one.key, one.label, one.count, row.parameters, row.seconds, row.untuned) for one, row in rows
+        )
         finished = sum(_stage(found, one) >= STAGES for one in self.workloads)
-        return TuneReport(len(self.workloads), finished, tuned, spent)
+        return TuneReport(len(self.workloads), finished, tuned, spent, trials=self._trials)
+
+
+def _made() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}, Graft {version()}"
 
 
 def _stage(found: dict[str, Tuning], workload: Workload) -> int:

@@ -6,6 +6,7 @@ A row belongs to one workload, machine and compiler: what was measured elsewhere
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,11 @@ COLUMNS = """
     workload TEXT, machine TEXT, compiler TEXT, label TEXT NOT NULL, parameters TEXT NOT NULL, seconds REAL NOT NULL,
     untuned REAL NOT NULL, stage INTEGER NOT NULL, PRIMARY KEY (workload, machine, compiler)
 """
+ADDED = ("form TEXT NOT NULL DEFAULT ''", "made TEXT NOT NULL DEFAULT ''")
 _KEEP = """
-    INSERT INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET label = excluded.label,
-    parameters = excluded.parameters, seconds = excluded.seconds, untuned = excluded.untuned, stage = excluded.stage
-    WHERE excluded.stage >= stage
+    INSERT INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET label = excluded.label,
+    parameters = excluded.parameters, seconds = excluded.seconds, untuned = excluded.untuned, stage = excluded.stage,
+    form = excluded.form, made = excluded.made WHERE excluded.stage >= stage
 """
 
 
@@ -30,7 +32,8 @@ class Tuning:
     """What is known of a workload: the best parameters so far, None where the schedule's own choice was not beaten.
 
     ``seconds`` and ``untuned`` are the times of these parameters and of the schedule's own choice, in one race; the
-    next candidates to measure are those of ``stage``.
+    next candidates to measure are those of ``stage``. ``form`` says what the kernel has in common with others
+    (`graft.core.tuning.transfer`), ``made`` when and by which Graft it was measured.
     """
 
     label: str
@@ -38,6 +41,8 @@ class Tuning:
     seconds: float
     untuned: float
     stage: int
+    form: str = ""
+    made: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Tunings:
 
     def __init__(self, path: Path, machine: str = "", compiler: str = "") -> None:
         self.path, self.machine, self.compiler = path, machine, compiler
-        self._database = Database(path, "tunings", COLUMNS, "tuned parameters")
+        self._database = Database(path, "tunings", COLUMNS, "tuned parameters", ADDED)
 
     def known(self) -> dict[str, Tuning]:
         """Return the tunings by workload."""
@@ -68,9 +73,17 @@ class Tunings:
 
     def keep(self, workload: str, tuning: Tuning) -> None:
         """Remember a tuning in place of one that has come less far."""
-        self._database.write(
-            _KEEP, workload, self.machine, self.compiler, tuning.label, to_json(tuning.parameters), tuning.seconds,
-            tuning.untuned, tuning.stage,
+        self.merge([Row(workload, self.machine, self.compiler, tuning)])
+
+    def merge(self, rows: Iterable[Row]) -> int:
+        """Remember rows of any machine and compiler, but for those of which more is known; return how many."""
+        return sum(
+            self._database.write(
+                _KEEP, row.workload, row.machine, row.compiler, one.label, to_json(one.parameters), one.seconds,
+                one.untuned, one.stage, one.form, one.made,
+            )
+            for row in rows
+            for one in [row.tuning]
         )  # fmt: skip
 
     def everything(self) -> list[Row]:
@@ -83,11 +96,11 @@ class Tunings:
 
     def _rows(self, question: str, *values: object) -> list[Row]:
         rows = []
-        for workload, machine, compiler, label, text, seconds, untuned, stage in self._database.rows(question, *values):
+        for workload, machine, compiler, label, text, *others in self._database.rows(question, *values):
             if is_void(text):
                 continue
             try:
-                tuning = Tuning(label, from_json(text), seconds, untuned, stage)
+                tuning = Tuning(label, from_json(text), *others)
             except TuningError as error:
                 raise DatabaseError(
                     f"the database of tuned parameters '{self.path}' cannot be used ({error}); delete it, or name "

@@ -26,9 +26,11 @@ from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
+from graft.core.tuning.learnt_cost import LearntCost, Times
 from graft.core.tuning.options import Device, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
+from graft.core.tuning.trial import check_alike, results
 from graft.core.tuning.tunings import Tunings, workload_key
 from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
@@ -39,6 +41,7 @@ from graft.plugins.codegen.region_groups import RegionGroups
 from graft.runtime.constants import aligned_array
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import evaluate, symbols_of
+from graft.runtime.isolation.connection import Supervision
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
 from graft.runtime.procedure import Device as Memory
 from graft.runtime.program import Program
@@ -77,7 +80,8 @@ def tune_regions(
     touched = sum(array.nbytes for array in constants.values() if array is not None)
     strategies = choices.table_of_strategies
     workloads = workloads_of(measured, strategies)
-    report = Search(workloads, target, replace(builder, touched=touched), tunings, options, strategies).run()
+    cost = LearntCost(Times(tunings.path.with_name("trials.sqlite3"), tunings.machine))
+    report = Search(workloads, target, replace(builder, touched=touched), tunings, options, strategies, cost).run()
     return replace(report, varying=unknown)
 
 
@@ -186,6 +190,8 @@ class KernelBuilder:
     """Where they are measured, if not here."""
     memory: Memory | None = None
     """What they compute in, if not in main memory."""
+    processes: Supervision = field(default_factory=Supervision)
+    """Where candidates run for the first time."""
 
     def bench(self, workload: Workload) -> KernelBench:
         """Return an empty bench."""
@@ -213,11 +219,14 @@ class KernelBench:
     samples: Sequence[Sample]
     evicted: np.ndarray
     _texts: set[str] = field(default_factory=set)
+    _expected: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+    """What the first candidate gives, by sample."""
 
     def add(self, parameters: Parameters | None) -> Run | None:
         """Compile the kernel with parameters; None if the loops are those of a candidate that is there already.
 
-        Where its extents vary, the time of a run is the geometric mean over their bindings: each counts alike.
+        Where its extents vary, the time of a run is the geometric mean over their bindings: each counts alike. Raises
+        TuningError for a candidate that crashes, hangs, or gives other results than the first.
         """
         choices = self.builder.choices
         scheduled = choices.schedule(self.kernel, self.builder.target, parameters)
@@ -228,8 +237,22 @@ class KernelBench:
         self._texts.add(text)
         module = replace(self.builder.emit((function,)), name="kernel", plugin=choices.name)
         constants = {**self.kernel.constants, **scheduled.packed}
+        self._check(module, constants)
         runs = [self._run(module, constants, sample) for sample in self.samples]
         return lambda: math.prod(run() for run in runs) ** (1 / len(runs))
+
+    def _check(self, module: Module, constants: Mapping[Buffer, np.ndarray]) -> None:
+        """Try a candidate in another process; one of another machine or memory is known by its time alone."""
+        builder = self.builder
+        if builder.device is not None or builder.memory is not None:
+            return
+        for number, sample in enumerate(self.samples):
+            description = _description(self.kernel, constants, module, sample.binding, returned=True)
+            found = results(description, sample.arrays, builder.threads, builder.processes)
+            if number == len(self._expected):
+                self._expected.append(found)
+            else:
+                check_alike(found, self._expected[number], builder.target.precision)
 
     def _run(self, module: Module, constants: Mapping[Buffer, np.ndarray], sample: Sample) -> Run:
         """Return what runs the compiled kernel once on a sample, and says how long it took."""
@@ -257,9 +280,14 @@ class KernelBench:
 
 
 def _description(
-    kernel: Kernel, constants: Mapping[Buffer, np.ndarray], module: Module, binding: Mapping[Variable, int]
+    kernel: Kernel,
+    constants: Mapping[Buffer, np.ndarray],
+    module: Module,
+    binding: Mapping[Variable, int],
+    *,
+    returned: bool = False,
 ) -> ProgramDescription:
-    """A program of one kernel; it returns one number of its own, so that no output is allocated and none is copied."""
+    """A program of one kernel; unless its outputs are ``returned``, it gives one number of its own, and copies none."""
     tensors: list[TensorSpec] = []
     offset = 0
     for buffer in kernel.inputs:
@@ -270,20 +298,21 @@ def _description(
         else:
             index = sum(one.storage == "input" for one in tensors)
             tensors.append(TensorSpec(buffer.name, buffer.dtype, _dims(buffer, binding), "input", index))
-    for buffer in kernel.outputs:
-        tensors.append(TensorSpec(buffer.name, buffer.dtype, _dims(buffer, binding), "arena", offset=offset))
-        offset += -(-_bytes(buffer, binding) // ALIGNMENT) * ALIGNMENT
+    for number, buffer in enumerate(kernel.outputs):
+        storage = TensorSpec(buffer.name, buffer.dtype, _dims(buffer, binding), "output", number)
+        tensors.append(storage if returned else replace(storage, storage="arena", index=-1, offset=offset))
+        offset += 0 if returned else -(-_bytes(buffer, binding) // ALIGNMENT) * ALIGNMENT
     count, inputs = len(kernel.inputs), tuple(n for n, one in enumerate(tensors) if one.storage == "input")
-    call = Call("call", tuple(range(count)), tuple(range(count, len(tensors))), 0, kernel.name)
-    done = Call("copy", (len(tensors),), (len(tensors) + 1,))
-    tensors += [TensorSpec("one", "float32", (1,), "constant", constant="one")]
-    tensors += [TensorSpec("done", "float32", (1,), "output", 0)]
+    outputs = tuple(range(count, len(tensors)))
+    calls = [Call("call", tuple(range(count)), outputs, 0, kernel.name)]
     contents = {str(number): constants[buffer] for number, buffer in enumerate(kernel.inputs) if buffer in constants}
-    return ProgramDescription(
-        (Procedure("kernel", tuple(tensors), inputs, (len(tensors) - 1,), (call, done), offset, offset),),
-        (module,),
-        {**contents, "one": np.ones(1, np.float32)},
-    )
+    if not returned:
+        calls.append(Call("copy", (len(tensors),), (len(tensors) + 1,)))
+        tensors.append(TensorSpec("one", "float32", (1,), "constant", constant="one"))
+        tensors.append(TensorSpec("done", "float32", (1,), "output", 0))
+        contents["one"], outputs = np.ones(1, np.float32), (len(tensors) - 1,)
+    procedure = Procedure("kernel", tuple(tensors), inputs, outputs, tuple(calls), offset, offset)
+    return ProgramDescription((procedure,), (module,), contents)
 
 
 def _beside(description: ProgramDescription, memory: Memory) -> ProgramDescription:

@@ -55,7 +55,7 @@ def _is_for(one: Given, module: Module) -> bool:
 class IsolatedProgram(Program):
     """A program whose isolated modules may be lost: a call is tried again, or goes on with regions compiled anew.
 
-    Counts of both are in ``lost`` and ``replaced``, by the names of modules.
+    Counts of both are in ``lost`` and ``replaced``, by the names of modules. Programs may have ``processes`` together.
     """
 
     def __init__(
@@ -64,10 +64,11 @@ class IsolatedProgram(Program):
         threads: int | None,
         loaders: tuple[Given, ...],
         how: Mapping[str, Isolation],
-        secrets: Secrets,
+        secrets: Secrets = NO_SECRETS,
+        processes: Supervision | None = None,
     ) -> None:
         self._wanted, self._loaders, self._how, self._secrets = threads, loaders, how, secrets
-        self._supervision = Supervision(any(one.sandbox for one in how.values()))
+        self._supervision = processes or Supervision(any(one.sandbox for one in how.values()))
         self._lock = threading.Lock()
         self.lost: dict[str, int] = {}
         self.replaced: tuple[str, ...] = ()

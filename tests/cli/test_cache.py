@@ -62,3 +62,19 @@ def test_a_model_is_compiled_where_nothing_can_be_kept(graft, model, monkeypatch
     outcome = graft("compile", model, "-b", "llvm", "-o", "/dev/null")
     assert (outcome.code, outcome.err) == (0, "")
     assert json.loads(graft("cache", "--json").out)["kernels"] == 0
+
+
+def test_what_tuning_found_goes_to_a_file_and_into_another_database(graft, model, cache, tmp_path, monkeypatch):
+    assert graft("compile", model, "-b", "llvm", "--tune-seconds", "2").code == 0
+    rows = json.loads(graft("cache", "tuned", "--json").out)
+    file = tmp_path / "tuned.json"
+    assert graft("cache", "export", file).out == f"{len(rows)} tuned workloads written to {file}\n"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert json.loads(graft("cache", "merge", file, "--json").out) == {"rows": len(rows), "file": str(file)}
+    assert json.loads(graft("cache", "tuned", "--json").out) == rows
+    assert all(row["made"] and row["machine"] and row["compiler"] for row in rows)
+    assert graft("cache", "merge").code == 2
+    assert "'info' takes no file" in graft("cache", "info", file).err
+    file.write_text("notes", encoding="utf-8")
+    refused = graft("cache", "merge", file)
+    assert (refused.code, refused.err.startswith(f"graft: the tunings '{file}' cannot be read: ")) == (1, True)

@@ -196,7 +196,7 @@ def test_tuning_is_reported_kept_and_listed(graft, model, tmp_path, monkeypatch)
 def test_dimensions_to_tune_at_want_tuning(graft, model):
     outcome = graft("compile", model, "--tune-dim", "n=1,2")
     assert outcome.code == 2
-    assert "--tune-dim says where --tune measures; give that, too" in outcome.err
+    assert "--tune-dim, --tune-trials and --tune-goal say how --tune measures; give that, too" in outcome.err
     outcome = graft("compile", model, "--tune", "--tune-dim", "n=1..2")
     assert outcome.code == 2
     assert "'n=1..2' names no values; write n=16,128" in outcome.err

@@ -42,7 +42,7 @@ class Tuner(Vendor):
         self.tuned.append(([region.name for region in regions], wish.seconds))
         if self.error is not None:
             raise self.error
-        row = Tuned("neg 2x3", 2, ContractionParameters(), 1.0, 2.0)
+        row = Tuned("key", "neg 2x3", 2, ContractionParameters(), 1.0, 2.0)
         return TuneReport(1, 1, (row,), 1.0)
 
 

@@ -4,12 +4,15 @@ split i 16 -> i0 i1
 reorder i0 j i1
 cache_read a at i0 in shared -> near
 
+``@1`` is the second input of a kernel, whatever it is called there.
+
 A file of schedules has a line with the name of a kernel in brackets, ``[llvm_0_0_conv_relu]``, before each.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
@@ -29,6 +32,9 @@ PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
     Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor,
 )  # fmt: skip
+INPUT = "@"
+"""Before the number of an input."""
+_INPUTS = re.compile(rf"(?<!\S){INPUT}(\d+)")
 
 
 def apply_schedule(function: Function, schedule: str | Sequence[Step]) -> Function:
@@ -60,6 +66,11 @@ def numbered_steps(text: str) -> Iterator[tuple[int, Step]]:
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.partition("#")[0].split():
             yield number, _parse(words, number)
+
+
+def with_names(text: str, inputs: Sequence[str]) -> str:
+    """Return a text in which inputs that are called by their numbers have their names."""
+    return _INPUTS.sub(lambda found: (inputs[int(found[1]) :] or [found[0]])[0], text)
 
 
 def print_schedules(schedules: Mapping[str, str], notes: Mapping[str, str]) -> str:

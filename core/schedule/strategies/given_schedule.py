@@ -8,7 +8,7 @@ import numpy as np
 
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.primitives.packing import Pack
-from graft.core.schedule.primitives.schedule_text import numbered_steps, print_schedule
+from graft.core.schedule.primitives.schedule_text import numbered_steps, print_schedule, with_names
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.plain_kernel import plain_kernel
@@ -27,7 +27,7 @@ def by_steps(kernel: Kernel, text: str) -> Scheduled:
     taken, packed = list[Step](), dict[Buffer, np.ndarray]()
     try:
         function = plain_kernel(kernel)
-        for number, step in numbered_steps(text):
+        for number, step in numbered_steps(with_names(text, [one.name for one in kernel.inputs])):
             line = number
             function = step.apply(function)
             if isinstance(step, Pack):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters, ScheduleParameters, of_family
-from graft.core.schedule.primitives.schedule_text import print_schedule
+from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.schedule_text import INPUT, print_schedule
+from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
 from graft.core.schedule.templates.descent import Space
+from graft.core.schedule.templates.features import Features, features
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 
 FIRST = 8
@@ -25,7 +29,20 @@ UNROLL = 4
 """Terms that are written out of a sum of many."""
 
 
-def schedules(kernel: Kernel, target: Target, stage: int, best: Parameters | None) -> list[ScheduleParameters]:
+class Cost(Protocol):
+    """A model of cost that has learnt."""
+
+    described: dict[Parameters, Features]
+    """What it is told of the candidates that are returned."""
+
+    def seconds(self, rows: Sequence[Features]) -> Sequence[float]:
+        """Return what tiles are likely to take, in any unit."""
+        ...
+
+
+def schedules(
+    kernel: Kernel, target: Target, stage: int, best: Parameters | None, cost: Cost | None = None
+) -> list[ScheduleParameters]:
     """Return the schedules of a kernel that are worth measuring in a stage of tuning, the likely fastest first.
 
     Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that is
@@ -34,16 +51,32 @@ def schedules(kernel: Kernel, target: Target, stage: int, best: Parameters | Non
     found = tiled_sum(kernel, target)
     if found is None:
         return []
-    if stage == 0:
-        return [_text(found, tile) for tile in first(found, target)]
     own = of_family(best, ScheduleParameters)
-    tile = None if own is None else next((one for one in points(found, target) if _text(found, one) == own), None)
-    texts = [] if tile is None else [_text(found, one) for one in near(found, tile, target)]
-    return [one for one in dict.fromkeys(texts) if one != own]
+    if stage == 0:
+        tiles = first(found, target, cost)
+    else:
+        every = points(found, target) if own is not None else ()
+        tile = next((one for one in every if text_of(found, kernel, one) == own), None)
+        tiles = [] if tile is None else near(found, tile, target)
+    texts = dict[ScheduleParameters, Tile]()
+    for one in tiles:
+        texts.setdefault(text_of(found, kernel, one), one)
+    if cost is not None:
+        cost.described |= {text: features(found, tile, target.machine) for text, tile in texts.items()}
+    return [one for one in texts if stage == 0 or one != own]
 
 
-def _text(found: TiledSum, tile: Tile) -> ScheduleParameters:
-    return ScheduleParameters(print_schedule(tuple(found.steps(tile))))
+def text_of(found: TiledSum, kernel: Kernel, tile: Tile) -> ScheduleParameters:
+    """Return the schedule of a tile, in which constants are called by their numbers: in other models by other names."""
+    numbers = {buffer.name: f"{INPUT}{number}" for number, buffer in enumerate(kernel.inputs)}
+    steps = found.steps(tile)
+    return ScheduleParameters(print_schedule([_unnamed(one, numbers) for one in steps]))
+
+
+def _unnamed(step: Step, numbers: Mapping[str, str]) -> Step:
+    if not isinstance(step, Pack):
+        return step
+    return replace(step, buffer=numbers[step.buffer], packed=f"{numbers[step.buffer]}_packed")
 
 
 def points(found: TiledSum, target: Target, unrolls: Sequence[int] = UNROLLS) -> Iterator[Tile]:
@@ -62,15 +95,19 @@ def points(found: TiledSum, target: Target, unrolls: Sequence[int] = UNROLLS) ->
                         yield from (replace(tile, order=order, unroll=unroll, skew=skew) for skew in skews)
 
 
-def first(found: TiledSum, target: Target) -> list[Tile]:
-    """Return the tiles to begin with, by the model of cycles; of equal ones those that write more terms out."""
+def first(found: TiledSum, target: Target, cost: Cost | None = None) -> list[Tile]:
+    """Return the tiles to begin with, by a model of cost; of equal ones those that write more terms out."""
     machine = target.machine
     inner = list(found.reduced.values())[-1]
     unroll = min((one for one in UNROLLS if one >= inner > 0), default=UNROLL)
-    ranked = sorted(
-        points(found, target, [unroll]),
-        key=lambda tile: (found.cycles(tile, machine), tile.order, -tile.vectors),
+    tiles = list(points(found, target, [unroll]))
+    seconds = (
+        [found.cycles(tile, machine) for tile in tiles]
+        if cost is None
+        else cost.seconds([features(found, tile, machine) for tile in tiles])
     )
+    by_cost = sorted(zip(seconds, tiles, strict=True), key=lambda one: (one[0], one[1].order, -one[1].vectors))
+    ranked = [tile for _, tile in by_cost]
     chosen: list[Tile] = []
     for tile in ranked:
         if sum((one.vectors, one.rows, one.count) == (tile.vectors, tile.rows, tile.count) for one in chosen) < ALIKE:

@@ -123,12 +123,12 @@ class TiledSum:
             tiles *= -(-extents.pop(tile.rows) // tile.count)
         tiles *= math.prod(extents.values())
         steps = math.prod(extent or TYPICAL for extent in self.reduced.values())
-        loaded = sum(self._loads(factor, tile) for factor in self.factors)
+        loaded = sum(self.loads_of(factor, tile) for factor in self.factors)
         products = tile.vectors * tile.count / costs.fused
         step = max(products, loaded / costs.loads, costs.latency) + costs.load * loaded
         return tiles * (steps * step + STORED * tile.vectors * tile.count)
 
-    def _loads(self, factor: Factor, tile: Tile) -> float:
+    def loads_of(self, factor: Factor, tile: Tile) -> float:
         """Return how many loads one step of a tile needs for a factor."""
         count = float(factor.loads(self.last, tile.vectors) * factor.loads(tile.rows, tile.count))
         if tile.skew and self.skewed and tile.rows in factor.axes:
@@ -138,10 +138,10 @@ class TiledSum:
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
         """Whether the sums of a tile stay in registers, beside what a step loads and, where it is a vector, a mask."""
-        mask = int(self._reads_masked(tile) and not machine.masks)
+        mask = int(self.reads_masked(tile) and not machine.masks)
         return tile.vectors * tile.count + tile.vectors + 1 + mask <= max(machine.registers, 3 + mask)
 
-    def _reads_masked(self, tile: Tile) -> bool:
+    def reads_masked(self, tile: Tile) -> bool:
         """Whether vectors of a factor are read in part: beside an image, or at the end of what is in no panels."""
         columns, extent = tile.vectors * self.lanes, self.axes[self.last]
         ends_within = (extent == 0 or extent % columns > 0) and not self._overlaps(tile)
@@ -170,7 +170,7 @@ class TiledSum:
         last, rows, columns = self.last, tile.rows, tile.vectors * self.lanes
         heavy = self.epilogue.is_heavy
         nests = (".zero", ".sum", "", *([".copy"] if heavy else []))
-        outer = self._outer(tile)
+        outer = self.outer(tile)
         shared = list(self._shared(outer, tile))
         yield (Overlap if self._overlaps(tile) else Split)(last, columns, f"{last}0", last)
         is_cut = bool(rows) and self.axes[rows] != tile.count
@@ -198,7 +198,7 @@ class TiledSum:
             yield Unswitch(f"{rows}0", "border")
         yield from map(Parallel, shared)
 
-    def _outer(self, tile: Tile) -> list[str]:
+    def outer(self, tile: Tile) -> list[str]:
         """Return the outer loops in order."""
         others = [name for name in self.axes if name not in (self.last, tile.rows)]
         vectors = f"{self.last}0"

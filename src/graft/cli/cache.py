@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,15 +21,23 @@ KINDS = ("kernels", "programs", "tuned", "times")
 
 
 @click.command("cache")
-@click.argument("action", type=click.Choice(["info", "tuned", "clear"]), default="info")
+@click.argument("action", type=click.Choice(["info", "tuned", "export", "merge", "clear"]), default="info")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option(
     "--what", type=click.Choice([*KINDS, "all"]), default="kernels", show_default=True, help="What `clear` removes."
 )
 @common_options
 @click.pass_obj
-def command(state: State, action: str, what: str) -> int:
-    """Show what is kept for later compilations and where, list tuned parameters, or clear some of it away."""
+def command(state: State, action: str, file: Path | None, what: str) -> int:
+    """Show what is kept for later compilations and where, or clear some of it away.
+
+    `tuned` lists what tuning has found; `export FILE` writes it as text, and `merge FILE` takes over such a file.
+    """
+    if file is not None and action not in ("export", "merge"):
+        raise click.UsageError(f"'{action}' takes no file, and got '{file}'")
     match action:
+        case "export" | "merge":
+            _exchange(state, action, file)
         case "clear":
             _clear(state, KINDS if what == "all" else (what,))
         case "tuned":
@@ -151,13 +160,38 @@ def _nothing(state: State) -> None:
         click.echo(f"nothing is kept: {reason}")
 
 
+def _rows() -> list[Row]:
+    places = _places()
+    return [] if places is None or _refusals(*places)["tuned"] else places[2].everything()
+
+
+def _exchange(state: State, action: str, file: Path | None) -> None:
+    """Write what tuning has found to a file, or take over what another has in one."""
+    from graft.core.tuning.exchange import read_rows, write_rows
+
+    if file is None:
+        raise click.UsageError(f"'{action}' needs a file, as in `graft cache {action} tuned.json`")
+    if action == "export":
+        count, text = write_rows(_rows(), file), f"written to {file}"
+    else:
+        rows = read_rows(file)
+        places = _places()
+        if places is None or _refusals(*places)["tuned"]:
+            raise click.UsageError("there is no database of tuned parameters to merge into; see `graft cache`")
+        count, text = places[2].merge(rows), f"of {len(rows)} merged into {places[2].path}"
+    if state.json:
+        print_json({"rows": count, "file": str(file)})
+    else:
+        click.echo(f"{count} tuned workloads {text}")
+
+
 def _list(state: State) -> None:
     from graft.core.schedule.parameters import to_json
+    from graft.core.tuning.exchange import facts
 
-    places = _places()
-    rows = [] if places is None or _refusals(*places)["tuned"] else places[2].everything()
+    rows = _rows()
     if state.json:
-        print_json([_facts(row) for row in rows])
+        print_json([facts(row) for row in rows])
         return
     columns = ("WORKLOAD", "PARAMETERS", "MICROSECONDS", "UNTUNED", "STAGES", "PROCESSOR")
     shown = [
@@ -166,24 +200,6 @@ def _list(state: State) -> None:
         for row in rows
     ]  # fmt: skip
     print_table(columns, shown)
-
-
-def _facts(row: Row) -> dict[str, object]:
-    import json
-
-    from graft.core.schedule.parameters import to_json
-
-    tuning = row.tuning
-    return {
-        "workload": row.workload,
-        "machine": row.machine,
-        "compiler": row.compiler,
-        "label": tuning.label,
-        "parameters": json.loads(to_json(tuning.parameters)),
-        "seconds": tuning.seconds,
-        "untuned": tuning.untuned,
-        "stage": tuning.stage,
-    }
 
 
 def _processor(row: Row) -> str:

@@ -97,6 +97,8 @@ if TYPE_CHECKING:
     multiple=True,
     help="Measure kernels of shapes that vary at these values of a dimension.",
 )
+@click.option("--tune-trials", type=click.IntRange(min=1), help="How many candidates --tune compiles at most.")
+@click.option("--tune-goal", type=float, metavar="1.2", help="The gain that suffices --tune.")
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
 @click.option(
     "--schedule",
@@ -129,6 +131,8 @@ def command(
     tune: bool,
     tune_seconds: float | None,
     tune_dims: tuple[tuple[str, list[int]], ...],
+    tune_trials: int | None,
+    tune_goal: float | None,
     no_tuned: bool,
     schedule_file: Path | None,
     no_cache: bool,
@@ -146,7 +150,8 @@ def command(
 
     if sources:
         return give_back(state, model, sources, output)
-    _check_tuning(bool(tune or tune_seconds), no_tuned, bool(tune_dims))
+    limits: dict[str, Any] = {"dims": dict(tune_dims), "trials": tune_trials, "goal": tune_goal}
+    _check_tuning(bool(tune or tune_seconds), no_tuned, any(limits.values()))
     with tuning_bar(tune_seconds) if tune or tune_seconds else toolkit_messages() as tuning_options:
         request = Request(
             state.backends,
@@ -159,7 +164,7 @@ def command(
             strict=state.strict,
             memory=memory,
             cache=not no_cache,
-            tune=tuning_options if isinstance(tuning_options, bool) else replace(tuning_options, dims=dict(tune_dims)),
+            tune=tuning_options if isinstance(tuning_options, bool) else replace(tuning_options, **limits),
             tuned=not no_tuned,
             without=state.switched_off,
             policy=state.policy(),
@@ -179,12 +184,12 @@ def command(
     return ExitCode.OK
 
 
-def _check_tuning(tunes: bool, no_tuned: bool, has_dims: bool) -> None:
+def _check_tuning(tunes: bool, no_tuned: bool, is_limited: bool) -> None:
     """Refuse options of tuning that contradict each other."""
     if no_tuned and tunes:
         raise click.UsageError("--tune finds what --no-tuned forbids to use; leave one of them out")
-    if has_dims and not tunes:
-        raise click.UsageError("--tune-dim says where --tune measures; give that, too")
+    if is_limited and not tunes:
+        raise click.UsageError("--tune-dim, --tune-trials and --tune-goal say how --tune measures; give that, too")
 
 
 def _joined(choices: Sequence[tuple[str, list[int | tuple[int, int | None]]]]) -> Specialize:

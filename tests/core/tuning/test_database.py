@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from graft.core.tuning.database import APPLICATION, VERSION, Database, usable, why_not_usable
+from graft.core.tuning.database import APPLICATION, Database, usable, why_not_usable
 from graft.errors import DatabaseError
 
 
@@ -51,7 +52,7 @@ def test_a_file_says_whose_it_is_and_does_not_block_readers(tmp_path: Path) -> N
     database.write("INSERT INTO numbers VALUES ('a', 1)")
     with closing(sqlite3.connect(database.path)) as connection:
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         connection.execute("BEGIN IMMEDIATE")
         assert database.rows("SELECT key FROM numbers") == [("a",)]
@@ -98,6 +99,19 @@ def test_a_database_of_a_newer_graft_is_left_alone(tmp_path: Path) -> None:
         f"the database of numbers '{database.path}' cannot be used (it is of version 9, and this Graft knows up to 1); "
         "delete it, or name another"
     )
+
+
+def test_a_file_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    first = numbers(tmp_path / "numbers.sqlite3")
+    first.write("INSERT INTO numbers VALUES ('a', 1)")
+    added = ("unit TEXT NOT NULL DEFAULT ''", "note TEXT NOT NULL DEFAULT '-'")
+    second = replace(first, added=added)
+    assert second.rows("SELECT * FROM numbers") == [("a", 1.0, "", "-")]
+    assert second.write("INSERT INTO numbers VALUES ('b', 2, 's', 'new')") == 1
+    assert replace(first, added=added).rows("SELECT * FROM numbers WHERE key = 'b'") == [("b", 2.0, "s", "new")]
+    assert "it is of version 3, and this Graft knows up to 1" in message(first)
+    new = replace(second, path=tmp_path / "new.sqlite3")
+    assert new.write("INSERT INTO numbers VALUES ('b', 2, 's', 'new')") == 1
 
 
 def test_a_table_of_other_columns_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -45,12 +46,28 @@ def test_what_is_left_of_a_budget_is_its_rest_until_there_is_none() -> None:
     left = remaining(options, 4)
     assert left is not None and left.seconds == 6
     assert remaining(options, 10) is None
+    few = TuneOptions(seconds=10, trials=8)
+    left = remaining(few, 4, 5)
+    assert left is not None and (left.seconds, left.trials) == (6, 3)
+    assert remaining(few, 4, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trials": 0}, "the trials of tuning must be a positive number, got 0"),
+        ({"goal": 1.0}, "the goal of tuning must be a gain above 1, as in 1.2, got 1.0"),
+    ],
+)
+def test_budgets_of_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TuningError, match=f"^{re.escape(message)}$"):
+        TuneOptions(**options)
 
 
 def test_a_report_sums_up_in_a_line() -> None:
     assert TuneReport(2, 2, (), 1.0).summary() == "tuned 0 of 2 workloads in 1.0 s: 0 faster"
-    changed = Tuned("b", 1, object(), 1.0, 2.0)  # type: ignore[arg-type]
-    tuned = (Tuned("a", 2, None, 1.0, 1.0), Tuned("c", 1, None, 1.0, 1.0), changed)
+    changed = Tuned("2", "b", 1, object(), 1.0, 2.0)  # type: ignore[arg-type]
+    tuned = (Tuned("1", "a", 2, None, 1.0, 1.0), Tuned("3", "c", 1, None, 1.0, 1.0), changed)
     whole = TuneReport(3, 2, tuned, 2.25, varying=1) + TuneReport(1, 1, (), 1.0)
     assert whole.summary() == (
         "tuned 3 of 4 workloads in 3.2 s: 1 faster, together 1.25x; 1 to go on with;"

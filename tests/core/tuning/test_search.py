@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graft.core.schedule.parameters import ContractionParameters, Parameters
+from graft.core.schedule.parameters import ContractionParameters, Parameters, ScheduleParameters
+from graft.core.schedule.templates.space import schedules
 from graft.core.tuning.candidates import STAGES, candidates
+from graft.core.tuning.learnt_cost import LearntCost, Times
 from graft.core.tuning.options import Progress, TuneOptions, TuneReport
 from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
-from graft.core.tuning.tunings import Tunings
+from graft.core.tuning.transfer import form_of
+from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import CompileError
 from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
@@ -77,8 +82,9 @@ def searched(
     database: Path,
     seconds: float = 1e6,
     progress: Callable[[Progress], None] | None = None,
+    **limits: Any,
 ) -> TuneReport:
-    options = TuneOptions(seconds, progress, fake.clock)
+    options = TuneOptions(seconds, progress, fake.clock, **limits)
     return Search(workloads, WIDE, fake, Tunings(database, "here", "now"), options).run()
 
 
@@ -184,3 +190,60 @@ def test_progress_tells_time_and_workload(database: Path) -> None:
     assert [state.workload for state in told] == ["matmul a"] * STAGES
     assert [state.spent for state in told] == sorted(state.spent for state in told)
     assert (told[0].tuned, told[0].total, told[0].seconds) == (0, 1, 1e6)
+
+
+def test_what_was_found_for_a_neighbour_is_tried_first(database: Path) -> None:
+    best = ContractionParameters(rows=1, vectors=1, unroll=7)
+    near = Tuning("other", best, 1e-3, 2e-3, 3, form_of(workload("a").kernel))
+    Tunings(database, "here", "now").keep("of another model", near)
+    fake = Fake(lambda key, parameters: 5e-4 if parameters == best else 1e-3)
+    report = searched(fake, [workload("a")], database)
+    assert fake.built[:2] == [("a", None), ("a", best)]
+    assert report.tuned[0].parameters == best
+    kept = Tunings(database, "here", "now").known()["a"]
+    assert kept.form == near.form
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d, Graft .+", kept.made)
+
+
+def test_trials_end_the_search(database: Path) -> None:
+    fake = Fake(wants(ROWS[-1]))
+    report = searched(fake, [workload(str(number)) for number in range(9)], database, trials=len(FOUND) + 3)
+    assert report.trials == len(FOUND) + 3
+    assert sum(parameters is not None for _, parameters in fake.built) <= len(FOUND) + 3
+    assert len(report.tuned) == 2
+
+
+def test_a_goal_ends_the_search(database: Path) -> None:
+    few = searched(Fake(wants(ROWS[-1])), [workload(str(number)) for number in range(9)], database, goal=1.1)
+    assert few.gain >= 1.1
+    assert few.finished == 0
+    assert len(few.tuned) == 1
+
+
+def test_the_last_stage_goes_on_while_it_gains(database: Path) -> None:
+    """Tiles of fewer rows are faster, and those of half as many are not near."""
+
+    def cost(_: str, parameters: Parameters | None) -> float:
+        rows = re.search(
+            r"(?:overlap|split) i (\d+) ", parameters.steps if isinstance(parameters, ScheduleParameters) else ""
+        )
+        return 1e-3 if rows is None else 1e-3 * 0.9 ** (14 - int(rows[1]))
+
+    fake = Fake(cost)
+    report = searched(fake, [workload("a")], database)
+    assert report.finished == 1
+    best = report.tuned[0].parameters
+    assert isinstance(best, ScheduleParameters)
+    near = schedules(workload("a").kernel, WIDE, 1, best)
+    assert all(cost("a", one) >= 0.97 * cost("a", best) for one in near)
+
+
+def test_a_search_keeps_the_times_of_losers(database: Path) -> None:
+    cost = LearntCost(Times(database.with_name("trials.sqlite3"), "here"))
+    tunings = Tunings(database, "here", "now")
+    fake = Fake(lambda key, parameters: 1e-3)
+    Search([workload("a")], WIDE, fake, tunings, TuneOptions(1e6, clock=fake.clock), cost=cost).run()
+    kept = cost.times.known()
+    assert {one.race for one in kept} == {"a 0"}
+    assert len(kept) == sum(isinstance(one, ScheduleParameters) for one in FOUND)
+    assert all(one.seconds == 1e-3 for one in kept)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,26 @@ import onnx
 import pytest
 
 import graft
+from graft.compiler import whole_model
 from graft.compiler.api import compile_model
 from graft.compiler.compile_options import compile_options
 from graft.compiler.request import Request
-from graft.core.machine.target import host_target, target_named, tuned_database
+from graft.core.machine.target import Target, host_target, target_named, tuned_database
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.build import index
+from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters
 from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.templates.space import schedules
+from graft.core.tensor_ir.ir import Binary, Constant, For, Statement, Store, Variable
+from graft.core.tensor_ir.visit import map_statement
+from graft.core.tuning import trial
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
 from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, Measured, workloads_of
+from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
@@ -72,6 +83,7 @@ def faking(monkeypatch: pytest.MonkeyPatch, best: Parameters) -> list[Parameters
         return None if run is None else lambda: seconds
 
     monkeypatch.setattr(KernelBench, "add", add)
+    monkeypatch.setattr(whole_model, "seconds", lambda *_: (1.0, 0.9))
     return measured
 
 
@@ -111,6 +123,25 @@ def test_the_winner_is_used_now_and_later_and_changes_no_result(
     count = len(measured)
     compile_model(model, Request(["llvm"], threads=1, tune=60.0))
     assert len(measured) == count
+
+
+def test_a_schedule_that_was_found_serves_equal_kernels_of_other_names(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = compile_model(model, Request(["llvm"], threads=1, tuned=False))
+    (region,) = compiled.regions.values()
+    groups = RegionGroups(region, OPERATORS, host_target(), LlvmBackend())
+    best = schedules(next(groups.every_kernel()).kernel, host_target(), 0, None)[0]
+    assert "pack @1 1 " in best.steps
+    faking(monkeypatch, best)
+    compile_model(model, Request(["llvm"], threads=1, tune=60.0))
+    tuned = code(model)
+    assert tuned != code(model, tuned=False)
+    for tensor in model.graph.initializer:
+        tensor.name = f"other_{tensor.name}"
+    for node in model.graph.node:
+        node.input[:] = [f"other_{name}" if name in ("w", "v") else name for name in node.input]
+    assert code(model, cache=False) == tuned
 
 
 def test_another_number_of_threads_is_tuned_apart(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +212,68 @@ def test_a_budget_that_is_none_is_refused(model: onnx.ModelProto, seconds: float
 def test_a_backend_with_nothing_to_tune_reports_nothing(model: onnx.ModelProto) -> None:
     assert compile_model(model, Request(["reference"], tune=1.0)).tuning is None
     assert not tuned_database().exists()
+
+
+class Faulty(LlvmBackend):
+    """What a kernel becomes with `CHOSEN` is changed in a way that a wrong schedule might."""
+
+    def __init__(self, fault: Callable[[Statement], Statement]) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def schedule(self, kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
+        made = super().schedule(kernel, target, parameters)
+        function = made.function
+        changed = replace(function, body=self.fault(function.body)) if parameters == CHOSEN else function
+        return replace(made, source=changed)
+
+
+def hangs(body: Statement) -> Statement:
+    """Run the loops very often: LLVM does not see that it need not."""
+    return For(Variable("again"), index(1 << 40), "serial", body)
+
+
+def crashes(body: Statement) -> Statement:
+    """Store far behind all buffers."""
+    return map_statement(body, lambda one: one, lambda one: far(one) if isinstance(one, Store) else one)
+
+
+def far(store: Store) -> Store:
+    first, *others = store.indices
+    return replace(store, indices=(Binary("add", first, index(1 << 50)), *others)) if others else store
+
+
+def is_wrong(body: Statement) -> Statement:
+    """Compute half of what there is."""
+    return map_statement(body, lambda one: one, lambda one: halved(one) if isinstance(one, For) else one)
+
+
+def halved(loop: For) -> For:
+    extent = loop.extent
+    is_long = isinstance(extent, Constant) and int(extent.value) > 4
+    return replace(loop, extent=index(int(extent.value) // 2)) if is_long else loop  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (hangs, "did not answer within 0.5 s and was stopped"),
+        (crashes, "SIGSEGV"),
+        (is_wrong, "output 0 differs from that of the untuned kernel by "),
+    ],
+)
+def test_a_candidate_that_hangs_crashes_or_is_wrong_is_no_candidate(
+    fault: Callable[[Statement], Statement], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "ALONE", replace(trial.ALONE, seconds=0.5))
+    kernel, _ = matmul((64, 48), (48, 64), constant=True, epilogue="bias")
+    (workload,) = workloads_of([Measured(kernel)])
+    backend, target = Faulty(fault), replace(host_target(), threads=1)
+    bench = KernelBuilder(target, 1, lambda functions: backend.emit(functions, target), backend).bench(workload)
+    assert bench.add(None) is not None
+    with pytest.raises(TuningError, match=re.escape(said)):
+        bench.add(CHOSEN)
+    assert bench.add(ContractionParameters(rows=2, vectors=1)) is not None
 
 
 def test_a_bench_times_each_code_once() -> None:

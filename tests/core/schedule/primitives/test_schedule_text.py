@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from graft.core.schedule.primitives.schedule_text import parse_schedule, print_schedule
+from graft.core.schedule.primitives.schedule_text import parse_schedule, print_schedule, with_names
 from graft.errors import ScheduleError
 
 TILED = """\
@@ -39,3 +39,11 @@ def test_a_schedule_prints_as_it_was_read():
 def test_a_line_that_is_no_step_is_an_error_with_its_number(line, message):
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         parse_schedule(line)
+
+
+def test_inputs_may_be_called_by_their_numbers() -> None:
+    text = "pack @1 0 16 -> @1_packed\ncache_read @0 at k in shared -> near\npack x@1 0 4 -> p\npack @7 0 4 -> p\n"
+    assert with_names(text, ["image", "weights"]) == (
+        "pack weights 0 16 -> weights_packed\ncache_read image at k in shared -> near\n"
+        "pack x@1 0 4 -> p\npack @7 0 4 -> p\n"
+    )

@@ -1,0 +1,57 @@
+"""Tunings as text: a JSON file that one machine exports and another one merges; provenance stands in each row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from graft.core.schedule.parameters import from_json, to_json
+from graft.core.tuning.tunings import Row, Tuning
+from graft.errors import TuningError
+from graft.runtime.system.files import write
+
+VERSION = 1
+KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "workload": str, "machine": str, "compiler": str, "label": str, "parameters": (dict, type(None)),
+    "seconds": (int, float), "untuned": (int, float), "stage": int, "form": str, "made": str,
+}  # fmt: skip
+"""What a row has."""
+
+
+def facts(row: Row) -> dict[str, object]:
+    """Return a row as JSON values."""
+    tuning = row.tuning
+    values = (
+        row.workload, row.machine, row.compiler, tuning.label, json.loads(to_json(tuning.parameters)), tuning.seconds,
+        tuning.untuned, tuning.stage, tuning.form, tuning.made,
+    )  # fmt: skip
+    return dict(zip(KINDS, values, strict=True))
+
+
+def write_rows(rows: Iterable[Row], path: Path) -> int:
+    """Write a file of rows; return how many."""
+    written = [facts(row) for row in rows]
+    write(path, json.dumps({"tunings": VERSION, "rows": written}, indent=1) + "\n", "the tunings", TuningError)
+    return len(written)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a file; raise TuningError if it cannot be read, or a row is none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        version = data.get("tunings") if isinstance(data, dict) else None
+        if version != VERSION:
+            raise ValueError(f"it says that it is of version {version}, and this Graft reads {VERSION}")
+        return [_row(number, one) for number, one in enumerate(data.get("rows", []))]
+    except (OSError, ValueError, TuningError) as error:
+        raise TuningError(f"the tunings '{path}' cannot be read: {error}", path=str(path)) from error
+
+
+def _row(number: int, data: object) -> Row:
+    given = data if isinstance(data, dict) else {}
+    for name, kind in KINDS.items():
+        if not isinstance(given.get(name), kind) or isinstance(given[name], bool):
+            raise ValueError(f"row {number} has no {name}, or one of another type")
+    workload, machine, compiler, label, parameters, *others = (given[name] for name in KINDS)
+    return Row(workload, machine, compiler, Tuning(label, from_json(json.dumps(parameters)), *others))

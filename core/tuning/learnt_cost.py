@@ -1,0 +1,125 @@
+"""A model of cost that learns from races: boosted trees for what the model of cycles is wrong by.
+
+Every time of a race is kept, losers' too, with the numbers of its loops (`graft.core.schedule.templates.features`), in
+a database beside that of tunings. What is learnt from all kernels of a machine ranks the candidates of the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.templates.features import CYCLES, Features
+from graft.core.tuning.database import Database
+
+FEWEST_RACES, FEWEST_TIMES = 20, 4
+"""Races from which something can be learnt, and times of each."""
+ROUNDS = 200
+SETTINGS = {
+    "objective": "regression", "num_leaves": 15, "learning_rate": 0.05, "min_data_in_leaf": 10, "lambda_l2": 1.0,
+    "feature_fraction": 0.6, "bagging_fraction": 0.8, "bagging_freq": 1, "seed": 1, "deterministic": True,
+    "num_threads": 1, "verbose": -1,
+}  # fmt: skip
+
+log = logging.getLogger("graft.tuning")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The time of a candidate in a race, which is named, and what its loops are like."""
+
+    race: str
+    features: Features
+    seconds: float
+
+
+class Times:
+    """The times of races on one machine, in a file that several processes may use at a time."""
+
+    def __init__(self, path: Path, machine: str) -> None:
+        self.machine = machine
+        columns = "machine TEXT, race TEXT, features TEXT, seconds REAL, PRIMARY KEY (machine, race, features)"
+        self._database = Database(path, "trials", columns, "times of candidates")
+
+    def known(self) -> list[Timed]:
+        """Return all times."""
+        rows = self._database.rows("SELECT race, features, seconds FROM trials WHERE machine = ?", self.machine)
+        return [Timed(race, json.loads(text), seconds) for race, text, seconds in rows]
+
+    def keep(self, times: Iterable[Timed]) -> None:
+        """Remember times."""
+        for one in times:
+            values = (self.machine, one.race, json.dumps(one.features), one.seconds)
+            self._database.write("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?)", *values)
+
+
+@dataclass(slots=True)
+class LearntCost:
+    """What was learnt, if there was enough to learn from, and what candidates' loops are like."""
+
+    times: Times
+    described: dict[Parameters, Features] = field(default_factory=dict)
+    _trees: Any = None
+
+    def learn(self) -> None:
+        """Learn from all times of the machine."""
+        self._trees = trained(self.times.known())
+
+    def seconds(self, rows: Sequence[Features]) -> list[float]:
+        """Return what candidates are likely to take, in any unit."""
+        return predicted(self._trees, rows)
+
+    def keep(self, race: str, times: Mapping[Parameters, float]) -> None:
+        """Remember the times of a race, of candidates that were described."""
+        own = ((self.described.get(parameters), seconds) for parameters, seconds in times.items())
+        self.times.keep(Timed(race, features, seconds) for features, seconds in own if features is not None)
+
+
+def trained(times: Sequence[Timed]) -> Any:
+    """Return the trees that say by which factor, as a logarithm, cycles are wrong; None if too little is known."""
+    races = defaultdict[str, list[Timed]](list)
+    for one in times:
+        races[one.race].append(one)
+    rows, wrong = list[Features](), list[float]()
+    for own in (own for own in races.values() if len(own) >= FEWEST_TIMES):
+        factors = [math.log(one.seconds / one.features[CYCLES]) for one in own]
+        rows += [one.features for one in own]
+        wrong += [factor - sum(factors) / len(own) for factor in factors]
+    lightgbm = _lightgbm()
+    if lightgbm is None or len(races) < FEWEST_RACES or not rows:
+        return None
+    return lightgbm.train(SETTINGS, lightgbm.Dataset(_table(rows), wrong), ROUNDS)
+
+
+def predicted(trees: Any, rows: Sequence[Features]) -> list[float]:
+    """Return cycles, corrected by what was learnt, if it was."""
+    cycles = [one[CYCLES] for one in rows]
+    if trees is None or not rows:
+        return cycles
+    return [one * math.exp(factor) for one, factor in zip(cycles, trees.predict(_table(rows)), strict=True)]
+
+
+def _table(rows: Sequence[Features]) -> Any:
+    import numpy as np
+
+    names = sorted(set(rows[0]) - {CYCLES})
+    return np.array([[one[name] for name in names] for one in rows], np.float64)
+
+
+@cache
+def _lightgbm() -> Any:
+    """Return the library, None if it is not installed, which is said once."""
+    try:
+        import lightgbm
+    except ImportError:
+        log.info("candidates are ranked by the model of cycles alone: `pip install graft-compiler[tune]` learns")
+        return None
+    return lightgbm

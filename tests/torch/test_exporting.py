@@ -107,3 +107,13 @@ def test_an_operator_that_a_library_registers_later_is_decomposed():
             return torch.ops.registered_later.doubled(x)
 
     assert [node.op_type for node in graft.torch.export(Doubling(), (X,)).graph] == ["Add", "Identity"]
+
+
+def test_assertions_are_not_in_a_model():
+    class Coded(torch.nn.Module):
+        def forward(self, i):
+            return torch.nn.functional.one_hot(i, 4)
+
+    i = torch.tensor([0, 3, 1])
+    program = graft.compile(graft.torch.export(Coded(), (i,)), ["llvm"])
+    np.testing.assert_array_equal(program(i.numpy()), Coded()(i).numpy())

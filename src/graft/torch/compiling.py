@@ -19,6 +19,7 @@ from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.quantized import dequantized
+from graft.torch.aten.table import ASSERTIONS
 from graft.torch.conversion import converted, fake, has_gaps, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
@@ -30,6 +31,8 @@ from graft.torch.tables import WHY, add_rows_in_place, rows_added
 
 NAMES: dict[Any, str] = {rows_added: "aten.index_put.default", dequantized: "dequantized"}
 """What functions of ours that stand in graphs are called."""
+CHOSEN: dict[Any, str] = {rows_added: WHY, **dict.fromkeys(ASSERTIONS, "an assertion: PyTorch checks what parts give")}
+"""What is left to PyTorch by choice, also under ``strict``, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def check(options: Options) -> None:
 
 
 def _refusal(node: Node) -> str | None:
-    if node.target is rows_added:
-        return WHY
+    if node.target in CHOSEN:
+        return CHOSEN[node.target]
     return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
 
 
@@ -162,8 +165,7 @@ def _assembled(
         name = NAMES.get(node.target, str(node.target))
         result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
         if node in refused:
-            is_chosen = node.target is rows_added  # for speed: there is a kernel for it, too
-            note(name, reason, where(node), options.strict and not is_chosen)
+            note(name, reason, where(node), options.strict and node.target not in CHOSEN)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
     for number, (part, region) in enumerate(compiled):

@@ -13,12 +13,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from graft.errors import ModelError, UnsupportedError
 from graft.torch.aten.builder import Refused
-from graft.torch.aten.table import decompositions
+from graft.torch.aten.table import ASSERTIONS, decompositions
 from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, where
 from graft.torch.quantized import name_dequantisation
 
-METADATA = torch.ops.aten._assert_tensor_metadata.default
-"""What it asserts of types holds of every call of the model: its inputs have their types."""
 WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
@@ -28,7 +26,7 @@ def export(
 ) -> ir.Model:  # fmt: skip
     """Return a module as an ONNX model for `graft.compile`: parameters are constants, inputs have their Python names.
 
-    Inputs and outputs are the module's tensors in its order; what is none is not in the model.
+    Inputs and outputs are the module's tensors in its order; what is none is not in the model, and so are assertions.
     ``module`` may be an `ExportedProgram`, or the path of a ``.pt2`` file; ``dynamic_shapes`` is as for `torch.export`.
     Raises UnsupportedError with each operator that has no row, and its place, for an ONNX model is a whole.
     """
@@ -59,7 +57,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
     name_dequantisation(program.graph_module)
     nodes = [
         one for one in graph.nodes
-        if one.op == "call_function" and not is_number(one) and one.target is not METADATA
+        if one.op == "call_function" and not is_number(one) and one.target not in ASSERTIONS
     ]  # fmt: skip
     written = [one for one in signature.output_specs if one.kind in WRITTEN]
     if written:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, numbers, require, wide
-from graft.torch.aten.movement import scattered
+from graft.torch.aten.indexing import scattered
 
 aten = torch.ops.aten
 Row = Callable[..., Any]

@@ -104,8 +104,8 @@ def _is_worth_it(part: Part, is_mixed: bool) -> bool:
 def _levels(graph: GraphModule, refused: Mapping[Node, str]) -> dict[Node, int]:
     """Return the levels of the nodes that are compiled: even ones; odd ones are PyTorch's.
 
-    What only parts behind read, such as dequantised weights, is in the first of them. A view is where its source is, and
-    outside where only what is outside reads it. What draws random numbers waits for what drew before it.
+    What only parts behind read, such as dequantised weights, is in the first of them. A view is where its source is,
+    and outside where only what is outside reads it. What draws random numbers waits for what drew before it.
     """
     level: dict[Node, int] = {}
     drawn = before_drawing(graph.graph)

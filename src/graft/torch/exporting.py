@@ -11,7 +11,10 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
+from graft.core.affine.expressions import Range
+from graft.core.graph.dimensions import keep_ranges
 from graft.errors import ModelError, UnsupportedError
+from graft.runtime.extents import Symbol
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import ASSERTIONS, decompositions
 from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, where
@@ -76,7 +79,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         outputs, own = _results(graph)
         given = [one for one in holders.values() if names[one.name].kind == InputKind.USER_INPUT and _is_tensor(one)]
         try:
-            found = converted([*nodes, *own], outputs, constants, given)
+            found = converted([*nodes, *own], outputs, constants, given, program.range_constraints)
         except Refused as why:
             raise UnsupportedError(f"the module cannot be exported: {why}") from why
     values = {value.name: value for value in found.model.graph.inputs}
@@ -84,6 +87,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         values[f"in_{number}"].name = node.name
     for value, node in zip(found.model.graph.outputs, found.outputs, strict=True):
         value.name = node.name if value.name != node.name else value.name
+    keep_ranges(found.model, {Symbol(name): Range(*bounds) for name, bounds in found.dims.items()})
     return found.model
 
 

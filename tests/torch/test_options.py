@@ -100,6 +100,10 @@ def test_options_are_checked_by_name_and_kind():
     assert options_of(None) == options_of({})
     with pytest.raises(OptionError, match="has no option 'back_ends'; did you mean 'backends'"):
         options_of({"back_ends": ["llvm"]})
+    with pytest.raises(
+        ArgumentError, match=r"torch.compile: options is list \['llvm'\]; give a dict of options by name"
+    ):
+        options_of(["llvm"])
     for name, value in {"plan": 3, "datatype": 16, "freeze": 1, "isolate": ["llvm"], "strict": "yes"}.items():
         with pytest.raises(ArgumentError, match=f"option '{name}' is"):
             options_of({name: value})

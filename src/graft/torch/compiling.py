@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._higher_order_ops.effects import with_effects
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
@@ -97,9 +98,14 @@ def check(options: Options) -> None:
         require_type(options.datatype)
 
 
+def _operator(node: Node) -> Any:
+    """Return what a node calls, also in order with others that have effects."""
+    return node.args[1] if node.target is with_effects else node.target
+
+
 def _refusal(node: Node) -> str | None:
-    if node.target in CHOSEN:
-        return CHOSEN[node.target]
+    if _operator(node) in CHOSEN:
+        return CHOSEN[_operator(node)]
     return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
 
 
@@ -162,10 +168,10 @@ def _assembled(
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
-        name = NAMES.get(node.target, str(node.target))
+        name = NAMES.get(_operator(node), str(_operator(node)))
         result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
         if node in refused:
-            note(name, reason, where(node), options.strict and node.target not in CHOSEN)
+            note(name, reason, where(node), options.strict and _operator(node) not in CHOSEN)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
     for number, (part, region) in enumerate(compiled):

@@ -41,7 +41,8 @@ RANDOM = (aten.bernoulli, aten.native_dropout, aten.rrelu_with_noise, aten.rrelu
 """Left whole to PyTorch, whose generator draws the numbers that it draws without a compiler."""
 ASSERTIONS = frozenset({
     aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default,
-    aten._assert_tensor_metadata.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default,
+    aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
 })  # fmt: skip
 """Operators that compute nothing: PyTorch asserts what parts give, and a model of ONNX's has no assertions."""
 FURTHER = (

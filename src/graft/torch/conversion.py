@@ -217,17 +217,7 @@ def converted(
     numbers = _negative(left, known)
     for one in left:
         names[one] = str(one)
-        if one in numbers:
-            number = ir.Value(name=f"number_{one}", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
-            model_inputs.append(number)
-            builder.symbols[one] = number
-            continue
-        carrier = ir.Value(name=f"extent_{one}", shape=ir.Shape([str(one), 0]), type=ir.TensorType(ir.DataType.UINT8))
-        model_inputs.append(carrier)
-        builder.origin = f"extent of {one}"
-        builder.symbols[one] = builder.op(
-            "Shape", Tensor(carrier, torch.uint8), dtype=torch.int64, start=0, end=1
-        ).value  # fmt: skip
+        model_inputs.append(_carrier(builder, one, one in numbers))
     for node, tensor in constants.items():
         if node in given:
             builder.origin = readers[node]
@@ -300,6 +290,19 @@ def _input(
     back = sorted(range(len(order)), key=order.__getitem__)
     moved = Tensor(given.value, given.dtype, tuple(value.shape[place] for place in order))
     return builder.transposed(moved, back)
+
+
+def _carrier(builder: Builder, symbol: sympy.Symbol, is_number: bool) -> ir.Value:
+    """Return an input that a symbol comes as: the number itself, or the extent of an empty tensor."""
+    if is_number:
+        number = ir.Value(name=f"number_{symbol}", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
+        builder.symbols[symbol] = number
+        return number
+    shape, kind = ir.Shape([str(symbol), 0]), ir.TensorType(ir.DataType.UINT8)
+    carrier = ir.Value(name=f"extent_{symbol}", shape=shape, type=kind)
+    builder.origin = f"extent of {symbol}"
+    builder.symbols[symbol] = _extent_of(builder, Tensor(carrier, torch.uint8), 0).value
+    return carrier
 
 
 def _extent_of(builder: Builder, source: Tensor, axis: int) -> Tensor:

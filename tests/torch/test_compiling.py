@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
 from graft.errors import UnsupportedError  # noqa: E402
+from graft.torch import explain  # noqa: E402
 from graft.torch.compiling import backends_of, boxed, compile_graph  # noqa: E402
 from graft.torch.options import Options  # noqa: E402
 from tests.torch.whole import STRICT, compiled, graph_of  # noqa: E402
@@ -100,3 +101,21 @@ def test_a_result_with_gaps_in_memory_is_pytorchs_only_where_others_than_its_par
     assert left["aten.copy.default"] == "its result has gaps in memory"
     for one, other in zip(boxed(graph)([x, y]), outside(x, y), strict=True):
         torch.testing.assert_close(one, other, check_stride=True)
+
+
+def test_assertions_are_pytorchs_also_under_strict():
+    def coded(i, weights):
+        return torch.nn.functional.one_hot(i, 4).float() @ weights
+
+    run = torch.compile(coded, backend="graft", options={"backends": ["llvm"], "strict": True})
+    i, weights = torch.tensor([0, 3, 1]), torch.randn(4, 5)
+    torch.testing.assert_close(run(i, weights), coded(i, weights))
+    with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes"):
+        run(i + 1, weights)
+    torch.testing.assert_close(run(i, weights), coded(i, weights))
+
+
+def test_operators_with_effects_are_called_by_their_own_name():
+    graph = explain(torch.linalg.cholesky, (torch.eye(3),))
+    (row,) = [one for one in graph.rows if "check_errors" in one.operator]
+    assert (row.operator, row.reason[:12]) == ("aten._linalg_check_errors.default", "an assertion")

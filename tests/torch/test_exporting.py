@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import graft  # noqa: E402
 import graft.torch  # noqa: E402
-from graft.errors import ModelError, UnsupportedError  # noqa: E402
+from graft.errors import InputError, ModelError, UnsupportedError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
@@ -79,6 +79,26 @@ def test_numbers_in_a_row_as_long_as_an_input_are_exported():
             np.testing.assert_allclose(one, expected.numpy(), rtol=1e-6)
 
 
+def test_extents_that_are_multiples_of_a_dimension_are_computed_from_the_input_and_kept_to_their_range():
+    class Halves(torch.nn.Module):
+        def forward(self, x, y):
+            wide = torch.nn.functional.interpolate(x.unsqueeze(0).unsqueeze(0), scale_factor=2.0)[0, 0]
+            return x.view(x.shape[0] // 4, 4, -1).mean(1), wide, y[1:] + x.sum()
+
+    rows = torch.export.Dim("rows", min=1, max=8)
+    model = graft.torch.export(
+        Halves(), (torch.randn(8, 3), torch.randn(3)), dynamic_shapes=({0: 4 * rows}, {0: rows + 1})
+    )
+    assert [one.name for one in model.graph.inputs] == ["x", "y"]
+    program = graft.compile(model, ["llvm"])
+    for count in (2, 1, 8):
+        given = torch.randn(4 * count, 3), torch.randn(count + 1)
+        for one, expected in zip(program(*(one.numpy() for one in given)), Halves()(*given), strict=True):
+            np.testing.assert_allclose(one, expected.numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match=r"has 36 at axis 0, but dimension '.*' is at most 32"):
+        program(np.zeros((36, 3), np.float32), np.zeros(10, np.float32))
+
+
 def test_what_cannot_be_exported_is_named_with_its_line(tmp_path):
     class Inverse(torch.nn.Module):
         def forward(self, x):
@@ -107,3 +127,13 @@ def test_an_operator_that_a_library_registers_later_is_decomposed():
             return torch.ops.registered_later.doubled(x)
 
     assert [node.op_type for node in graft.torch.export(Doubling(), (X,)).graph] == ["Add", "Identity"]
+
+
+def test_assertions_are_not_in_a_model():
+    class Coded(torch.nn.Module):
+        def forward(self, i):
+            return torch.nn.functional.one_hot(i, 4)
+
+    i = torch.tensor([0, 3, 1])
+    program = graft.compile(graft.torch.export(Coded(), (i,)), ["llvm"])
+    np.testing.assert_array_equal(program(i.numpy()), Coded()(i).numpy())

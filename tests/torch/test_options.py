@@ -100,6 +100,10 @@ def test_options_are_checked_by_name_and_kind():
     assert options_of(None) == options_of({})
     with pytest.raises(OptionError, match="has no option 'back_ends'; did you mean 'backends'"):
         options_of({"back_ends": ["llvm"]})
+    with pytest.raises(
+        ArgumentError, match=r"torch.compile: options is list \['llvm'\]; give a dict of options by name"
+    ):
+        options_of(["llvm"])
     for name, value in {"plan": 3, "datatype": 16, "freeze": 1, "isolate": ["llvm"], "strict": "yes"}.items():
         with pytest.raises(ArgumentError, match=f"option '{name}' is"):
             options_of({name: value})
@@ -132,3 +136,14 @@ def test_another_version_of_pytorch_is_warned_of_and_the_tested_one_is_not(caplo
     assert texts == [
         f"PyTorch {one} is another version than 2.13, which Graft is tested with" for one in ("2.130.0", "2.12.1")
     ]
+
+
+def test_guards_are_left_out_by_a_filter_and_ahead_of_time_is_an_error_that_says_so(module):
+    x = torch.randn(3, 4)
+    run = compiled(module, backends=["llvm"], guard_filter_fn=torch.compiler.skip_all_guards_unsafe)
+    torch.testing.assert_close(run(x), module(x))
+    ahead = torch.compile(torch.relu, backend="graft", fullgraph=True)
+    with pytest.raises(
+        Exception, match=r"does not take part in 'aot_compile'; export the module by graft.torch.export"
+    ):
+        ahead.aot_compile(((x,), {}))

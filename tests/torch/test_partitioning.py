@@ -40,6 +40,16 @@ def test_a_whole_graph_is_one_part_and_its_last_view_pytorchs():
     assert [one.name for one in graph.graph.nodes][-2].startswith(("t", "permute"))
 
 
+def test_what_only_a_part_behind_reads_is_in_that_part():
+    def function(x, w):
+        wide = (w * 2).t()
+        largest, _ = w.max(0)
+        return x.sin() @ wide + largest
+
+    _, parts = split(function, torch.randn(3, 3), torch.randn(3, 3))
+    assert [[one.name for one in part.nodes] for part in parts] == [["mul", "t", "mm", "add"]]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_parts_of_random_graphs_can_be_put_in_an_order(seed):
     draw = random.Random(seed)

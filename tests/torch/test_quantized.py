@@ -195,6 +195,55 @@ def test_channels_are_quantised_along_their_axis():
     check(function, torch.arange(24.0).reshape(2, 3, 4), torch.tensor([1.0, 0.5, 2.0]))
 
 
+@pytest.fixture(scope="module")
+def float8():
+    """Return torchao's operators that quantise and dequantise float8, of the same names where it is not installed."""
+    try:
+        import torchao.quantization.quant_primitives  # noqa: F401 - registers them
+    except ImportError:
+        library, mine = torch.library.Library("torchao", "FRAGMENT"), "CompositeExplicitAutograd"
+        name = "quantize_affine_float8_non_decomposed(Tensor tensor, Tensor scale, ScalarType {}) -> Tensor"
+        library.define(name.format("float8_dtype"))
+        library.define("de" + name.format("output_dtype"))
+        library.impl(name.partition("(")[0], lambda x, scale, dtype: _clamped(x / scale, dtype).to(dtype), mine)
+        library.impl("de" + name.partition("(")[0], lambda x, scale, dtype: (x.float() * scale).to(dtype), mine)
+        yield torch.ops.torchao
+    else:
+        yield torch.ops.torchao
+
+
+def _clamped(x, dtype):
+    return x.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max)
+
+
+@pytest.mark.parametrize("extents", [(), (1,), (32, 1)])
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_torchaos_float8_weights_are_dequantised_and_its_activations_are_pytorchs(float8, kind, extents):
+    quantize, dequantize = float8.quantize_affine_float8_non_decomposed, float8.dequantize_affine_float8_non_decomposed
+    scales, own = torch.rand(extents) / 8 + 0.01, torch.tensor([0.02])
+
+    def weights_alone(x, codes, scales):
+        return torch.relu(x @ dequantize(codes, scales, torch.float32).t())
+
+    def both(x, codes, scales):
+        return weights_alone(dequantize(quantize(x, own, kind), own, torch.float32), codes, scales)
+
+    held = quantize(torch.randn(32, 64), scales, kind), scales
+    module, other = Held(weights_alone, *held), Held(both, *held)
+    options = {"backends": ["llvm"], "freeze": True}
+    with torch.no_grad():
+        assert explain(module, (X,), options={**options, "strict": True}).coverage == 1
+        left = {row.operator for row in explain(other, (X,), options=options).rows if not row.part}
+        assert all("quantize_affine_float8" in one for one in left)
+        for one in (module, other):
+            torch.testing.assert_close(
+                torch.compile(one, backend="graft", options=options)(X), one(X), rtol=1e-4, atol=1e-4
+            )
+    assert [node.op_type for node in export(module, (X,)).graph].count("DequantizeLinear") == 1
+    program = graft.compile(export(other, (X,)))
+    torch.testing.assert_close(torch.from_numpy(program(X.numpy())), other(X), rtol=1e-4, atol=1e-4)
+
+
 def test_products_of_integers_are_exact():
     check(lambda x, y: torch._int_mm(x, y.t()) + 1, CODES, CODES, tolerance=0)
 

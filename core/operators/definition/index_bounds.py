@@ -63,6 +63,9 @@ class IndexBound:
 IndexRule: TypeAlias = Callable[[NodeView], Iterable[IndexBound]]
 """What a node asks of its index inputs."""
 
+FROM_FRONT = "graft.indices-from-front"
+"""The key of `ir.Node.metadata_props` of a node whose negative indices are errors, and not positions from the end."""
+
 
 def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
     """Return the shape of an input; raise UnknownError where it has none that is known."""
@@ -90,16 +93,18 @@ def plus(left: Size, right: Size, factor: int = 1) -> Size:
     return Varying(one.number + factor * other.number, (*one.extents, *scaled))
 
 
-def from_either_end(input: int, axis: int, extent: Size, column: int | None = None) -> IndexBound:
-    """Positions along an axis, negative ones from its end."""
-    return IndexBound(input, axis, extent, plus(0, extent, -1), plus(extent, -1), column)
+def positions(node: NodeView, axis: int, column: int | None = None) -> IndexBound:
+    """Positions along an axis of the first input, negative ones from its end, that the second input holds."""
+    extent = extent_of(node, 0, axis)
+    low = 0 if FROM_FRONT in node.node.metadata_props else plus(0, extent, -1)
+    return IndexBound(1, axis, extent, low, plus(extent, -1), column)
 
 
 def along_axis(node: NodeView) -> Iterable[IndexBound]:
     """The second input holds positions along the axis of the attribute."""
     rank = len(extents(node, 0))
     axis = node.attribute("axis", 0) % max(rank, 1)
-    yield from_either_end(1, axis, extent_of(node, 0, axis))
+    yield positions(node, axis)
 
 
 def tuples(node: NodeView) -> Iterable[IndexBound]:
@@ -107,7 +112,7 @@ def tuples(node: NodeView) -> Iterable[IndexBound]:
     batch = node.attribute("batch_dims", 0)
     depth = extent_of(node, 1, -1)
     for column in range(depth if isinstance(depth, int) else 0):
-        yield from_either_end(1, batch + column, extent_of(node, 0, batch + column), column)
+        yield positions(node, batch + column, column)
 
 
 def counts(number: int, axis_of: Callable[[NodeView], int]) -> IndexRule:

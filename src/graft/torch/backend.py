@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graft.core.collection import collection_paused
-from graft.errors import OptionError
+from graft.errors import OptionError, UnsupportedError
 from graft.torch.aten.table import decompositions
 from graft.torch.compiling import Boxed, CompiledGraph, boxed, check, compile_graph
 from graft.torch.options import Options, options_of
@@ -67,7 +67,8 @@ def graft(
 ) -> Callable[..., Any]:  # fmt: skip
     """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`.
 
-    Raises GraftError for options that no graph can be compiled with, and for a ``mode``, which is inductor's.
+    Raises GraftError for options that no graph can be compiled with, for a ``mode``, which is inductor's, and for
+    ``aot_compile``.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -75,6 +76,12 @@ def graft(
     if mode is not None:
         raise OptionError(
             f"backend 'graft' of torch.compile has no mode '{mode}': modes are inductor's; give options", option="mode"
+        )
+    if torch._functorch.config.bundled_autograd_cache:  # PyTorch would pickle the results as inductor's
+        raise UnsupportedError(
+            "backend 'graft' of torch.compile does not take part in 'aot_compile'; export the module by "
+            "graft.torch.export, or leave out guards: "
+            "options={'guard_filter_fn': torch.compiler.skip_all_guards_unsafe}"
         )
     chosen = options_of(options)
     check(chosen)

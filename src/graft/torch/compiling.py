@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._higher_order_ops.effects import with_effects
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
@@ -19,6 +20,7 @@ from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.quantized import dequantized
+from graft.torch.aten.table import ASSERTIONS
 from graft.torch.conversion import converted, fake, has_gaps, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
@@ -30,6 +32,8 @@ from graft.torch.tables import WHY, add_rows_in_place, rows_added
 
 NAMES: dict[Any, str] = {rows_added: "aten.index_put.default", dequantized: "dequantized"}
 """What functions of ours that stand in graphs are called."""
+CHOSEN: dict[Any, str] = {rows_added: WHY, **dict.fromkeys(ASSERTIONS, "an assertion: PyTorch checks what parts give")}
+"""What is left to PyTorch by choice, also under ``strict``, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,14 @@ def check(options: Options) -> None:
         require_type(options.datatype)
 
 
+def _operator(node: Node) -> Any:
+    """Return what a node calls, also in order with others that have effects."""
+    return node.args[1] if node.target is with_effects else node.target
+
+
 def _refusal(node: Node) -> str | None:
-    if node.target is rows_added:
-        return WHY
+    if _operator(node) in CHOSEN:
+        return CHOSEN[_operator(node)]
     return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
 
 
@@ -159,11 +168,10 @@ def _assembled(
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
-        name = NAMES.get(node.target, str(node.target))
+        name = NAMES.get(_operator(node), str(_operator(node)))
         result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
         if node in refused:
-            is_chosen = node.target is rows_added  # for speed: there is a kernel for it, too
-            note(name, reason, where(node), options.strict and not is_chosen)
+            note(name, reason, where(node), options.strict and _operator(node) not in CHOSEN)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
     for number, (part, region) in enumerate(compiled):

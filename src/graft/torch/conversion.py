@@ -186,12 +186,13 @@ def _shaped(found: Tensor, out: torch.Tensor | None) -> Tensor | None:
 
 def converted(
     nodes: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor],
-    signature: Sequence[Node] | None = None,
+    signature: Sequence[Node] | None = None, limits: Mapping[sympy.Expr, Any] | None = None,
 ) -> Converted:  # fmt: skip
     """Return the model of some nodes, in order; inputs and outputs lie as PyTorch lays them, without a copy.
 
     ``constants`` are nodes whose tensors do not change. With a ``signature``, the nodes of all inputs in order, it is a
-    model that others than PyTorch call: inputs and outputs have their axes in the order of their shapes.
+    model that others than PyTorch call: inputs and outputs have their axes in the order of their shapes. ``limits`` are
+    the ranges of symbols; without, those that PyTorch traced with.
     """
     builder = Builder()
     inside, plain = set(nodes), signature is not None
@@ -202,28 +203,21 @@ def converted(
         one for node in (*nodes, *given) for value in _flat(fake(node)) for one in symbols_of(value)
     }  # fmt: skip
     model_inputs: list[ir.Value] = []
-    names: dict[sympy.Symbol, str] = {}
+    names: dict[sympy.Expr, str] = {}
+    derived: dict[sympy.Symbol, Any] = {}
     values: dict[Node, Any] = {one: fake(one) for one in given if not isinstance(fake(one), torch.Tensor)}
     readers = {one: where(node) for node in reversed(nodes) for one in node.all_input_nodes}
     for place, node in enumerate(tensors):
         builder.origin = readers.get(node, node.name)
-        values[node] = _input(builder, node, f"in_{place}", names, model_inputs, plain)
-    left = sorted(wanted - names.keys(), key=str)
+        values[node] = _input(builder, node, f"in_{place}", names, derived, model_inputs, plain)
+    if plain:  # others than PyTorch give no number beside the tensors
+        _derive(builder, {one: derived[one] for one in sorted(wanted & derived.keys() - names.keys(), key=str)})
+    left = sorted(wanted - builder.symbols.keys(), key=str)
     known = [fake(one) for one in (*given, *nodes)]
     numbers = _negative(left, known)
     for one in left:
         names[one] = str(one)
-        if one in numbers:
-            number = ir.Value(name=f"number_{one}", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
-            model_inputs.append(number)
-            builder.symbols[one] = number
-            continue
-        carrier = ir.Value(name=f"extent_{one}", shape=ir.Shape([str(one), 0]), type=ir.TensorType(ir.DataType.UINT8))
-        model_inputs.append(carrier)
-        builder.origin = f"extent of {one}"
-        builder.symbols[one] = builder.op(
-            "Shape", Tensor(carrier, torch.uint8), dtype=torch.int64, start=0, end=1
-        ).value  # fmt: skip
+        model_inputs.append(_carrier(builder, one, one in numbers))
     for node, tensor in constants.items():
         if node in given:
             builder.origin = readers[node]
@@ -237,7 +231,8 @@ def converted(
     )  # fmt: skip
     import_domains(graph, builder.nodes, {})
     return Converted(
-        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), numbers, tuple(outputs), _ranges(names, known),
+        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), numbers, tuple(outputs),
+        _ranges(names, limits or getattr(_environment(known), "var_to_range", {})),
         builder.names,
     )  # fmt: skip
 
@@ -262,12 +257,13 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _input(
-    builder: Builder, node: Node, name: str, names: dict[sympy.Symbol, str], inputs: list[ir.Value],
-    plain: bool,
+    builder: Builder, node: Node, name: str, names: dict[sympy.Expr, str], derived: dict[sympy.Symbol, Any],
+    inputs: list[ir.Value], plain: bool,
 ) -> Tensor:  # fmt: skip
     """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order.
 
     What is written for it belongs to the first node that reads it, which stays in PyTorch where no backend takes it.
+    ``names`` are the extents that are known, ``derived`` the symbols that are arithmetic of one.
     """
     value = fake(node)
     given = _tensor(value, name)
@@ -278,18 +274,58 @@ def _input(
             shape.append(extent)
             continue
         expression = extent.node.expr
+        if expression.is_number:
+            shape.append(int(expression))
+            continue
         is_name = isinstance(expression, sympy.Symbol)
-        shape.append(str(expression) if is_name else f"{name}_{axis}")
+        shape.append(str(expression) if is_name else names.setdefault(expression, f"{name}_{axis}"))
         if is_name and expression not in names:
             names[expression] = str(expression)
-            source = Tensor(given.value, value.dtype)
-            found = builder.op("Shape", source, dtype=torch.int64, start=axis, end=axis + 1)
-            builder.symbols[expression] = found.value
+            builder.symbols[expression] = _extent_of(builder, given, axis).value
+        elif not is_name:
+            for symbol, (factor, rest) in _linear(expression).items():
+                derived.setdefault(symbol, (given, axis, factor, rest))
     given.value.shape = ir.Shape(shape)
     inputs.append(given.value)
     back = sorted(range(len(order)), key=order.__getitem__)
     moved = Tensor(given.value, given.dtype, tuple(value.shape[place] for place in order))
     return builder.transposed(moved, back)
+
+
+def _carrier(builder: Builder, symbol: sympy.Symbol, is_number: bool) -> ir.Value:
+    """Return an input that a symbol comes as: the number itself, or the extent of an empty tensor."""
+    if is_number:
+        number = ir.Value(name=f"number_{symbol}", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
+        builder.symbols[symbol] = number
+        return number
+    shape, kind = ir.Shape([str(symbol), 0]), ir.TensorType(ir.DataType.UINT8)
+    carrier = ir.Value(name=f"extent_{symbol}", shape=shape, type=kind)
+    builder.origin = f"extent of {symbol}"
+    builder.symbols[symbol] = _extent_of(builder, Tensor(carrier, torch.uint8), 0).value
+    return carrier
+
+
+def _extent_of(builder: Builder, source: Tensor, axis: int) -> Tensor:
+    """Return the extent of an axis of an input as it lies in memory."""
+    return builder.op("Shape", source, dtype=torch.int64, start=axis, end=axis + 1)
+
+
+def _derive(builder: Builder, derived: Mapping[sympy.Symbol, Any]) -> None:
+    """Compute symbols that no extent is, each from an extent that is a multiple of it and a number."""
+    for symbol, (source, axis, factor, rest) in derived.items():
+        found = builder.op("Sub", _extent_of(builder, source, axis), builder.integers([rest]))
+        builder.symbols[symbol] = builder.op("Div", found, builder.integers([factor])).value
+
+
+def _linear(extent: sympy.Expr) -> dict[sympy.Symbol, tuple[int, int]]:
+    """Return the symbol of an extent that is a multiple of one symbol and a number, with both numbers."""
+    if len(extent.free_symbols) != 1:
+        return {}
+    (symbol,) = extent.free_symbols
+    rest = extent.subs(symbol, 0)
+    factor = extent.subs(symbol, 1) - rest
+    is_whole = rest.is_Integer and factor.is_Integer and factor > 0
+    return {symbol: (int(factor), int(rest))} if is_whole and (factor * symbol + rest - extent).expand() == 0 else {}
 
 
 def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
@@ -332,15 +368,15 @@ def _negative(symbols: Iterable[sympy.Symbol], values: Sequence[Any]) -> frozens
     return frozenset(one for one, found in bounds.items() if found is not None and found.lower < 0)
 
 
-def _ranges(names: Mapping[sympy.Symbol, str], values: Sequence[Any]) -> dict[str, tuple[int, int | None]]:
-    """Return the ranges of symbols as PyTorch knows them."""
+def _ranges(names: Mapping[sympy.Expr, str], limits: Mapping[sympy.Expr, Any]) -> dict[str, tuple[int, int | None]]:
+    """Return the ranges of extents by those of symbols."""
     from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import bound_sympy
 
-    env = _environment(values)
     found: dict[str, tuple[int, int | None]] = {}
-    for symbol, name in names.items():
-        bounds = env.var_to_range.get(symbol) if env is not None else None
-        if bounds is not None:
+    for extent, name in names.items():
+        if extent in limits or extent.free_symbols <= limits.keys():
+            bounds = limits[extent] if extent in limits else bound_sympy(extent, dict(limits))
             low = 0 if bounds.lower < 0 else int(bounds.lower)
             high = None if bounds.upper in (int_oo, sympy.oo) or bounds.upper >= 2**31 else int(bounds.upper)
             found[name] = (low, high)

@@ -11,14 +11,15 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
+from graft.core.affine.expressions import Range
+from graft.core.graph.dimensions import keep_ranges
 from graft.errors import ModelError, UnsupportedError
+from graft.runtime.extents import Symbol
 from graft.torch.aten.builder import Refused
-from graft.torch.aten.table import decompositions
+from graft.torch.aten.table import ASSERTIONS, decompositions
 from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, where
 from graft.torch.quantized import name_dequantisation
 
-METADATA = torch.ops.aten._assert_tensor_metadata.default
-"""What it asserts of types holds of every call of the model: its inputs have their types."""
 WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
@@ -28,7 +29,7 @@ def export(
 ) -> ir.Model:  # fmt: skip
     """Return a module as an ONNX model for `graft.compile`: parameters are constants, inputs have their Python names.
 
-    Inputs and outputs are the module's tensors in its order; what is none is not in the model.
+    Inputs and outputs are the module's tensors in its order; what is none is not in the model, and so are assertions.
     ``module`` may be an `ExportedProgram`, or the path of a ``.pt2`` file; ``dynamic_shapes`` is as for `torch.export`.
     Raises UnsupportedError with each operator that has no row, and its place, for an ONNX model is a whole.
     """
@@ -59,7 +60,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
     name_dequantisation(program.graph_module)
     nodes = [
         one for one in graph.nodes
-        if one.op == "call_function" and not is_number(one) and one.target is not METADATA
+        if one.op == "call_function" and not is_number(one) and one.target not in ASSERTIONS
     ]  # fmt: skip
     written = [one for one in signature.output_specs if one.kind in WRITTEN]
     if written:
@@ -78,7 +79,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         outputs, own = _results(graph)
         given = [one for one in holders.values() if names[one.name].kind == InputKind.USER_INPUT and _is_tensor(one)]
         try:
-            found = converted([*nodes, *own], outputs, constants, given)
+            found = converted([*nodes, *own], outputs, constants, given, program.range_constraints)
         except Refused as why:
             raise UnsupportedError(f"the module cannot be exported: {why}") from why
     values = {value.name: value for value in found.model.graph.inputs}
@@ -86,6 +87,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         values[f"in_{number}"].name = node.name
     for value, node in zip(found.model.graph.outputs, found.outputs, strict=True):
         value.name = node.name if value.name != node.name else value.name
+    keep_ranges(found.model, {Symbol(name): Range(*bounds) for name, bounds in found.dims.items()})
     return found.model
 
 

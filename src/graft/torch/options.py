@@ -49,9 +49,10 @@ KINDS: dict[str, Kind] = {
 def options_of(given: Mapping[str, Any] | None) -> Options:
     """Return the options.
 
-    Raises OptionError for a name that is none, ArgumentError for a value of another kind, and PlanError for a file that
-    cannot be read or holds no plan.
+    Raises OptionError for a name that is none, ArgumentError for what is no dict or a value of another kind, and
+    PlanError for a file that cannot be read or holds no plan.
     """
+    require("torch.compile", "options", given, optional(instance(Mapping, wanted="a dict of options by name")))
     names = [one.name for one in fields(Options)]
     for name, value in (given or {}).items():
         if name not in names:

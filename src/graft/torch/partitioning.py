@@ -104,8 +104,8 @@ def _is_worth_it(part: Part, is_mixed: bool) -> bool:
 def _levels(graph: GraphModule, refused: Mapping[Node, str]) -> dict[Node, int]:
     """Return the levels of the nodes that are compiled: even ones; odd ones are PyTorch's.
 
-    A view is where its source is, and outside where only what is outside reads it. What draws random numbers waits for
-    what drew before it.
+    What only parts behind read, such as dequantised weights, is in the first of them. A view is where its source is,
+    and outside where only what is outside reads it. What draws random numbers waits for what drew before it.
     """
     level: dict[Node, int] = {}
     drawn = before_drawing(graph.graph)
@@ -122,6 +122,9 @@ def _levels(graph: GraphModule, refused: Mapping[Node, str]) -> dict[Node, int]:
         if node.op == "call_function" and number % 2 == 0 and node not in refused and not is_number(node)
     }  # fmt: skip
     for node in reversed(list(graph.graph.nodes)):
+        readers = [found.get(user, 0) for user in node.users]
+        if node in found and not is_getitem(node) and readers and min(readers) > found[node]:
+            found[node] = min(readers)
         if node in found and node.target in VIEWS and all(found.get(user) != found[node] for user in node.users):
             del found[node]
         if node in found and is_getitem(node) and node.args[0] not in found:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch.fx import GraphModule, Node
 
-from graft.torch.aten.movement import FEW
+from graft.torch.aten.indexing import FEW
 from graft.torch.conversion import fake
 
 aten = torch.ops.aten

@@ -11,7 +11,7 @@ import pytest
 
 import graft
 from graft.core.operators.definition.control_loops import Lanes
-from graft.core.operators.definition.index_bounds import IndexBound
+from graft.core.operators.definition.index_bounds import FROM_FRONT, IndexBound
 from graft.core.operators.index_check import index_check
 from graft.core.tensor_ir.interpreting import machine_arithmetic
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -51,6 +51,24 @@ def test_gather_takes_legal_indices_and_says_which_is_none(count: int, wrong: in
     assert failure(lambda: compiled(x, indices)) == (
         "node 'it': function 'llvm_0_indices_0' of module 'llvm_0' (kind 'native', plugin 'llvm'): "
         f"index {wrong} is out of range: axis 0 has extent 5, so that -5 to 4 are legal"
+    )
+
+
+def test_a_node_whose_indices_count_from_the_front_refuses_negative_ones_and_is_merged_with_none_that_takes_them() -> (
+    None
+):
+    x, indices = random(5, 2), np.array([0, -2])
+    text = "(float[5,2] x, int64[2] i) => (float[2,2] y, float[2,2] z) { a = Gather(x, i) b = Gather(x, i)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> agraph {text} y = Relu(a) z = Neg(b) }}'
+    )
+    both = graft.compile(model, ["llvm"])
+    np.testing.assert_array_equal(both(x, indices)[1], -x[indices])
+    model.graph.node[1].metadata_props.add(key=FROM_FRONT)
+    one = graft.compile(model, ["llvm"])
+    np.testing.assert_array_equal(one(x, abs(indices))[1], -x[abs(indices)])
+    assert failure(lambda: one(x, indices)).endswith(
+        "index -2 is out of range: axis 0 has extent 5, so that 0 to 4 are legal"
     )
 
 

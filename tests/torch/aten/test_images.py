@@ -65,3 +65,13 @@ def test_interpolation(how, to):
 def test_sampling_at_a_grid(mode, padding):
     x, grid = (one.detach() for one in leaves((2, 3, 6, 5), (2, 4, 7, 2)))
     check(lambda x, grid: f.grid_sample(x, grid, mode, padding, align_corners=False), x, grid, tolerance=1e-4)
+
+
+def test_images_of_varying_extents_are_repeated_by_whole_factors():
+    def doubled(x):
+        return f.interpolate(x, scale_factor=(2.0, 3.0)) + 1
+
+    run = torch.compile(doubled, backend="graft", dynamic=True, options={"backends": ["llvm"], "strict": True})
+    for extent in (5, 8):
+        x = torch.randn(2, 3, extent, extent + 1)
+        torch.testing.assert_close(run(x), doubled(x))

@@ -36,50 +36,9 @@ def test_parts_that_are_put():
     check(lambda x, y: torch.select_scatter(x, y[:, 0], 1, -1), X, source)
 
 
-def test_indices():
-    i, j = torch.tensor([1, 0, -1]), torch.tensor([[0], [2]])
-    check(lambda x, i: (x[:, i], x[:, :, i]), X, i)
-    check(lambda x, i, j: (x[:, i, j], x[j % 2, :, i]), X, i, j)
-    check(lambda x, i: (x.gather(1, i), x.scatter(1, i, 5.0), x.scatter_add(1, i, x)), X, torch.ones(2, 3, 4).long())
-    check(lambda x, i: x.index_select(2, i), X, torch.tensor([3, 0]))
-
-
-def test_repeated_places_are_summed_in_index_put():
-    i = torch.tensor([0, 0, 1])
-    check(lambda x, i: x.index_put((i,), torch.ones(3, 3, 4), accumulate=True), X, i)
-    check(lambda x, i: x.index_put((i, i), torch.ones(3, 4), accumulate=True), X, i)
-    check(lambda x, i: x.index_put((i.new_zeros(2), i[:2] + 1), x[0, :2] * 0), X, i)
-
-
 def test_numbers_in_a_row_and_constants():
     check(lambda x: x + torch.arange(4) + torch.arange(0.5, 2.5, 0.5) + torch.full((3, 1), 2.0) + torch.ones_like(x), X)
     check(lambda x: x + torch.linspace(0, 1, 4), X)
-
-
-@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
-@pytest.mark.parametrize("with_old", [True, False])
-def test_scatter_with_reductions(reduce, with_old):
-    x, source = torch.randn(3, 5), torch.randn(3, 4)
-    index = torch.tensor([[0, 0, 3, 1], [2, 2, 2, 2], [4, 0, 4, 1]])
-    check(lambda x, i, s: x.scatter_reduce(1, i, s, reduce, include_self=with_old), x, index, source)
-    check(
-        lambda x, i, s: x.long().scatter_reduce(1, i, s.long(), reduce, include_self=with_old),
-        10 * x,
-        index,
-        10 * source,
-    )
-    if reduce != "sum":
-        check(
-            lambda x, i, s: x.index_reduce(0, i, s, reduce, include_self=with_old), x, index[0, :2], torch.randn(2, 5)
-        )
-
-
-def test_masked_and_diagonal_elements_are_put_and_windows_taken():
-    x, mask = torch.randn(3, 4), torch.tensor([[1, 0, 1, 1], [0, 0, 0, 1], [1, 1, 0, 0]]).bool()
-    check(lambda x, mask, s: x.masked_scatter(mask, s), x, mask, torch.randn(12))
-    check(lambda x, mask: torch.ops.aten.masked_scatter_backward(x, mask, [2, 5]) + 0, x, mask)
-    check(lambda x, s: (torch.diagonal_scatter(x, s, 1), torch.diagonal_scatter(x, s[:2], -1)), x, torch.randn(3))
-    check(lambda x: x.unfold(1, 2, 1) + 1, x)
 
 
 def write_rows(cache, rows, place):
@@ -121,3 +80,9 @@ def test_an_index_that_may_be_beyond_its_axis_is_left_to_pytorch():
     run = torch.compile(torch.select_scatter, backend="graft", options={"backends": ["llvm"]}, dynamic=True)
     with pytest.raises(IndexError):
         run(torch.zeros(2, 9), torch.ones(2), 1, 9)
+
+
+def test_diagonal_elements_are_put_and_windows_taken():
+    x = torch.randn(3, 4)
+    check(lambda x, s: (torch.diagonal_scatter(x, s, 1), torch.diagonal_scatter(x, s[:2], -1)), x, torch.randn(3))
+    check(lambda x: x.unfold(1, 2, 1) + 1, x)

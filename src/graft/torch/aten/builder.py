@@ -11,6 +11,8 @@ import onnx_ir as ir
 import sympy
 import torch
 
+from graft.core.operators.definition.index_bounds import FROM_FRONT
+
 ONNX_TYPES = {
     torch.float32: ir.DataType.FLOAT,
     torch.float64: ir.DataType.DOUBLE,
@@ -138,6 +140,13 @@ class Builder:
             output.name = f"{name}:{number}"
             output.dtype = onnx_type(dtype)
         return [Tensor(output, dtype) for output, dtype in zip(node.outputs, dtypes, strict=True)]
+
+    def from_front(self, found: Tensor) -> Tensor:
+        """Say of a tensor's node that its indices count from the front alone, as in most of PyTorch's operators."""
+        node = found.value.producer()
+        assert node is not None
+        node.metadata_props[FROM_FRONT] = ""
+        return found
 
     # ---- Constants ----
 

@@ -67,10 +67,20 @@ def rrelu(
     return NotImplemented if training else (leaky_relu(x, (lower + upper) / 2), noise.clone())
 
 
+def index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """Return a tensor with one number at places of an axis; negative ones count from its end, unlike in index_copy."""
+    rows = x if x.dim() else x.unsqueeze(0)
+    number = value.to(x.dtype) if isinstance(value, torch.Tensor) else torch.scalar_tensor(value, dtype=x.dtype)
+    found: torch.Tensor = aten.index_put(rows, [*[None] * (dim % rows.dim()), index], number)
+    return found if x.dim() else found.squeeze(0)
+
+
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
     aten._trilinear.default: trilinear,
     aten.rrelu_with_noise_functional.default: rrelu,
+    aten.index_fill.int_Scalar: index_fill,
+    aten.index_fill.int_Tensor: index_fill,
     aten.split_with_sizes.default: split_with_sizes,
 }
 """By overload."""

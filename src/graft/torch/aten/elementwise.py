@@ -484,6 +484,7 @@ ROWS: dict[Any, Row] = {
     aten.tan.default: unary("Tan"),
     aten.tanh.default: unary("Tanh"),
     aten.threshold.default: threshold,
+    aten.true_divide.Tensor: divided,
     aten.trunc.default: trunc,
     aten.where.self: where,
     aten._to_copy.default: converted,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, numbers, require, wide
-from graft.torch.aten.movement import scattered
+from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, is_symbolic, numbers, require, wide
+from graft.torch.aten.indexing import scattered
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
@@ -215,14 +215,24 @@ def _nearest_places(extent: int, size: int, factor: float | None) -> np.ndarray:
     return np.minimum(places, extent - 1)  # type: ignore[no-any-return]
 
 
+def _repeated(b: Builder, x: Tensor, factors: Tensor | None, sizes: Tensor | None) -> Tensor:
+    """Return an image whose elements stand several times along both axes."""
+    return b.op(
+        "Resize", x, None, factors, sizes, axes=[2, 3], mode="nearest", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )  # fmt: skip
+
+
 def nearest(b: Builder, out: Any, x: Tensor, sizes: Any, *given: Any) -> Tensor:
-    results, image = numbers(out.shape[2:], "an image"), numbers(x.extents[2:], "an image")
+    factors = _factors(given, 2)
+    if is_symbolic((*out.shape[2:], *x.extents[2:])):
+        whole = [float(one).is_integer() for one in factors if one is not None]
+        require(len(whole) == 2 and all(whole), "an image is not known before the call, nor a whole factor")
+        return _repeated(b, x, b.array(np.asarray(factors, np.float32), torch.float32), None)
+    results, image = list(out.shape[2:]), list(x.extents[2:])
     if all(size % extent == 0 for size, extent in zip(results, image, strict=True)):
-        return b.op(
-            "Resize", x, None, None, b.integers(results), axes=[2, 3], mode="nearest", nearest_mode="floor",
-            coordinate_transformation_mode="asymmetric",
-        )  # fmt: skip
-    for axis, factor in enumerate(_factors(given, 2)):
+        return _repeated(b, x, None, b.integers(results))
+    for axis, factor in enumerate(factors):
         places = _nearest_places(image[axis], results[axis], factor)
         x = b.op("Gather", x, b.integers(places.tolist()), axis=axis + 2)
     return x

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from graft.compiler.request import plugins
 from graft.errors import PluginError
 from graft.runtime.foreign import shown
+from graft.torch.aten.quantized import ROWS_BY_NAME
 from graft.torch.aten.table import ROWS
 
 
@@ -20,7 +21,7 @@ def row_of(target: Any) -> Callable[..., Any] | None:
     """
     if target in ROWS or not isinstance(target, OpOverload):
         return ROWS.get(target)
-    return rows_of_plugins().get(target.name())
+    return ROWS_BY_NAME.get(target.name()) or rows_of_plugins().get(target.name())
 
 
 def rows_of_plugins() -> dict[str, Callable[..., Any]]:

@@ -129,6 +129,30 @@ def dequantize_per_channel(
     return b.cast(b.op("DequantizeLinear", x, *parameters, dtype=torch.float32, axis=axis), out.dtype)
 
 
+# ---- torchao ----
+
+
+def _for_all_elements(b: Builder, x: Tensor, scale: Tensor) -> Tensor:
+    """Return a scale with an extent of the elements or 1 on each axis."""
+    if all(one == 1 for one in scale.extents):
+        return b.reshaped(scale, [1] * x.rank)
+    pairs = zip(scale.extents, x.extents, strict=False)
+    require(scale.rank == x.rank and all(one in (1, extent) for one, extent in pairs), "scales of blocks")
+    return scale
+
+
+def quantize_float8(b: Builder, out: Any, x: Tensor, scale: Tensor, *_: Any, **named: Any) -> Tensor:
+    require(scale.dtype == torch.float32, "scales that are not of float32")
+    largest = b.constant(torch.finfo(out.dtype).max, torch.float32)
+    found = b.op("Div", b.cast(x, torch.float32), _for_all_elements(b, x, scale))
+    return b.cast(b.op("Min", b.op("Max", found, b.op("Neg", largest)), largest), out.dtype)
+
+
+def dequantize_float8(b: Builder, out: Any, x: Tensor, scale: Tensor, *_: Any, **named: Any) -> Tensor:
+    require(scale.dtype == torch.float32, "scales that are not of float32")
+    return b.cast(_dequantized(b, out, x, _for_all_elements(b, x, scale)), out.dtype)
+
+
 def integer_product(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
     return b.op("MatMulInteger", x, y, dtype=torch.int32)
 
@@ -144,3 +168,8 @@ ROWS: dict[Any, Callable[..., Any]] = {
     decomposed.quantize_per_tensor.tensor: quantize_per_tensor,
 }
 """Operators by overload."""
+ROWS_BY_NAME: dict[str, Callable[..., Any]] = {
+    "torchao::dequantize_affine_float8_non_decomposed": dequantize_float8,
+    "torchao::quantize_affine_float8_non_decomposed": quantize_float8,
+}
+"""Operators that a library registers once it is imported."""

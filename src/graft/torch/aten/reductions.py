@@ -228,7 +228,7 @@ def bags(
     begun = b.op("ScatterND", begun, b.unsqueezed(starts, [1]), b.expanded(one, sums[:1]), reduction="add")
     begun = b.op("CumSum", b.op("Slice", begun, b.integers([0]), b.integers([-1])), zero)
     owner = b.op("Sub", begun, one)
-    rows = b.op("Gather", weight, index, axis=0)
+    rows = b.from_front(b.op("Gather", weight, index, axis=0))
     if factors is not None:
         rows = b.op("Mul", rows, b.unsqueezed(factors, [1]))
     sizes = b.op("Sub", b.op("Slice", ends, b.integers([1]), b.integers([2**63 - 1])), starts)

@@ -7,16 +7,27 @@ from typing import Any
 
 import torch
 
-from graft.torch.aten import activations, elementwise, images, movement, ordering, products, quantized, reductions
+from graft.torch.aten import (
+    activations,
+    elementwise,
+    images,
+    indexing,
+    movement,
+    ordering,
+    products,
+    quantized,
+    reductions,
+)
 from graft.torch.aten.decomposed import DECOMPOSED
 from graft.torch.aten.movement import VIEWS
 
-__all__ = ["ROWS", "VIEWS", "decompositions"]
+__all__ = ["ASSERTIONS", "ROWS", "VIEWS", "decompositions"]
 
 ROWS: dict[Any, Callable[..., Any]] = {
     **elementwise.ROWS,
     **activations.ROWS,
     **movement.ROWS,
+    **indexing.ROWS,
     **reductions.ROWS,
     **ordering.ROWS,
     **products.ROWS,
@@ -28,6 +39,12 @@ ROWS: dict[Any, Callable[..., Any]] = {
 aten = torch.ops.aten
 RANDOM = (aten.bernoulli, aten.native_dropout, aten.rrelu_with_noise, aten.rrelu_with_noise_)
 """Left whole to PyTorch, whose generator draws the numbers that it draws without a compiler."""
+ASSERTIONS = frozenset({
+    aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default,
+    aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+})  # fmt: skip
+"""Operators that compute nothing: PyTorch asserts what parts give, and a model of ONNX's has no assertions."""
 FURTHER = (
     aten.addmv, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,

@@ -74,8 +74,11 @@ def pack_right(
 
 
 def pack_left(kernel: Kernel, parts: Contraction, split: Split) -> PackedFactor | None:
-    """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one."""
-    if parts.rows is None or parts.height == VARIES:
+    """Pack a constant left factor into tiles as high as ``split`` says, each ``[terms, height]``, if it is one.
+
+    Rows must be one axis, of known extent.
+    """
+    if parts.rows is None or parts.before or parts.height == VARIES:
         return None
     found = evaluate(kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:

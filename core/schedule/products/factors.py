@@ -369,7 +369,7 @@ class Factors:
         statements: list[Statement] = []
         for vector in range(panel.vectors):
             value = self._right_at(outer, b.add(panel.begin, vector * lanes), self.columns.mask(panel, vector), lanes)
-            statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), wide(value, lanes)))
+            statements.append(Store(self.buffer, (self.panel_place(panel, vector * lanes),), value))
         return self.over_depth(Block(tuple(statements)))
 
     def panel_place(self, panel: Panel, offset: Expression | int, lanes: int = 0) -> Expression:
@@ -383,7 +383,7 @@ class Factors:
     def _right_at(self, outer: Outer, column: Expression, mask: Expression | None, lanes: int) -> Expression:
         places = {self.parts.axes[axis]: index for axis, index in outer.items()}
         places[self.parts.column] = ramp(column, lanes)
-        return vectorize_expression(self.parts.right, places, mask)
+        return wide(vectorize_expression(self.parts.right, places, mask), lanes)
 
     def _left_at(self, outer: Outer, row: Expression) -> Expression:
         return substitute(self.parts.left, self._places(outer, row))

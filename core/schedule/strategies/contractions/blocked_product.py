@@ -27,7 +27,7 @@ from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.anchors import VARIES
-from graft.core.tensor_ir.ir import Function, If, Load
+from graft.core.tensor_ir.ir import Expression, Function, If, Load
 from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOATS
 
@@ -75,9 +75,13 @@ def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:
     dots = with_packed_operands(plain, kernel.constants, target)
     if dots is None:
         return None
-    if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):
+    if dots.parts.height == 1 and not _is_constant(dots.parts.right, kernel):
         return None  # the right factor would be packed for a single use
     return dots
+
+
+def _is_constant(factor: Expression, kernel: Kernel) -> bool:
+    return all(load.buffer in kernel.constants for load in loads(factor))
 
 
 def _in_groups(
@@ -113,6 +117,8 @@ def rounds(anchor: Anchor, target: Target) -> bool | None:
     kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
     plain = contraction_of(kernel)
     found = None if plain is None else _grouped(kernel, plain, target)
+    if found is not None and found.parts.varies and not _is_constant(found.parts.right, kernel):
+        found = None  # only what is packed before is read in pairs
     return None if plain is None else found is not None and found.parts.multiply.dot == "dot2_bf16"
 
 

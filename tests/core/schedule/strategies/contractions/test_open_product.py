@@ -13,7 +13,7 @@ from graft.core.operators.definition.build import extents
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters, ScheduleParameters
-from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.selection.select import rounds, schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import CallExtern
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -130,6 +130,54 @@ def test_only_constants_that_no_cache_keeps_are_fetched_ahead(columns: int, is_f
     statements = walk_statements(schedule(product(256, columns), TARGET).function.body)
     calls = [one for one in statements if isinstance(one, CallExtern) and one.name == "prefetch"]
     assert bool(calls) == is_fetched
+
+
+def test_constant_rows_over_two_axes_are_all_read() -> None:
+    text = """
+input w: float32[3, 5, 6]
+input x: float32[6, n]
+stage y: float32[3, 5, n] at (i, j, c) =
+  reduce add over k < 6 from float32(0.0): w[i, j, k] * x[k, c] as contraction()
+"""
+    draw = np.random.default_rng(3)
+    weights = draw.standard_normal((3, 5, 6)).astype(np.float32)
+    kernel = kernel_of(text, Trait.CONTRACTION, {"w": weights})
+    for machine in ("x86-64-v4", "generic"):
+        scheduled = schedule(kernel, Target(ROWS[machine]))
+        verify(scheduled.function, ROWS[machine])
+        assert scheduled.strategy == "blocked_product"
+        for columns in (0, 1, 37):
+            x = draw.standard_normal((6, columns)).astype(np.float32)
+            passed = [scheduled.packed.get(kernel.inputs[0], weights), x]
+            (found,) = run_function(scheduled.function, passed, [(3, 5, columns)])
+            np.testing.assert_allclose(found, weights @ x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v4", "x86-64-v3", "generic"])
+def test_a_single_sum_of_varying_terms_has_one_column(machine: str) -> None:
+    text = """
+input a: float32[1, t]
+input w: float32[t, 1]
+stage y: float32[1, 1] at (i, j) = reduce add over k < t from float32(0.0): a[i, k] * w[k, 0] as contraction()
+"""
+    scheduled = schedule(kernel_of(text, Trait.CONTRACTION), Target(ROWS[machine]))
+    verify(scheduled.function, ROWS[machine])
+    for terms in (0, 1, 21):
+        a, w = np.arange(terms, dtype=np.float32)[None], np.ones((terms, 1), np.float32)
+        (found,) = run_function(scheduled.function, [a, w], [(1, 1)])
+        np.testing.assert_array_equal(found, a @ w)
+
+
+def test_a_product_of_two_inputs_is_rounded_to_pairs_only_where_it_is_packed() -> None:
+    text = """
+input a: float32[m, 8]
+input x: float32[8, 32]
+stage y: float32[m, 32] at (i, j) = reduce add over k < 8 from float32(0.0): a[i, k] * x[k, j] as contraction()
+"""
+    narrow = replace(TARGET, precision="bf16")
+    assert not rounds(kernel_of(text, Trait.CONTRACTION), narrow)
+    assert "dot" not in schedule(kernel_of(text, Trait.CONTRACTION), narrow).knobs
+    assert rounds(product(8, 32), narrow)
 
 
 def test_every_candidate_of_tuning_gives_the_same_products() -> None:

@@ -33,7 +33,7 @@ class Cost(Protocol):
     """A model of cost that has learnt."""
 
     described: dict[Parameters, Features]
-    """What it is told of the candidates that are returned."""
+    """Keeps the numbers of the candidates that are returned."""
 
     def seconds(self, rows: Sequence[Features]) -> Sequence[float]:
         """Return what tiles are likely to take, in any unit."""

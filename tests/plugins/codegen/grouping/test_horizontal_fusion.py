@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+import graft
 from graft.core.machine.target import CompileOptions, host_target, target_named
 from graft.core.operators.all import OPERATORS
 from graft.core.rewriting.node_rewrite import RECOMPUTED
@@ -53,6 +54,22 @@ def groups(inputs: str, body: str, *outputs: str) -> list[str]:
     leaving = {value.value for value in region.outputs}
     found = join_horizontally(fuse(region.nodes(), leaving, OPERATORS, COPIED), TARGET, leaving)
     return [str(group) for group in found]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 13])
+def test_products_of_rows_of_any_number_stand_side_by_side(rows: int) -> None:
+    body = "a = MatMul (x, w) y = Relu (a) b = MatMul (x, w2) z = Sigmoid (b)"
+    text, constants = written("float[n,m,24] x", body, "float[n,m,48] y", "float[n,m,96] z")
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    for name in constants:
+        model.graph.input.remove(next(one for one in model.graph.input if one.name == name))
+    program = graft.compile(model, ["llvm"], threads=1, tuned=False)
+    assert len([call for procedure in program.description.procedures for call in procedure.calls]) == 1
+    x = numbers(2, rows, 24)
+    found = program.run({"x": x})
+    for name, wanted in zip("yz", ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_computed_again_stays_where_it_is() -> None:

@@ -12,7 +12,7 @@ from onnx import helper
 
 import graft
 from graft.core.operators.definition import build as b
-from graft.core.schedule.strategies.contractions.block_scaled_loops import Loops
+from graft.core.schedule.products.block_loops import BlockLoops
 from graft.core.tensor_ir.ir import Allocate, Statement
 from graft.core.tensor_ir.visit import walk_statements
 from graft.datatypes.scaled.blocks import ScaledArray, encode_scaled
@@ -97,13 +97,13 @@ def test_blocks_are_scaled_and_added_within_tiles(
 
 def test_neither_widened_factors_nor_sums_of_blocks_are_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: list[Statement] = []
-    body = Loops.body
+    body = BlockLoops.body
 
-    def kept(loops: Loops) -> Statement:
+    def kept(loops: BlockLoops) -> Statement:
         bodies.append(body(loops))
         return bodies[-1]
 
-    monkeypatch.setattr(Loops, "body", kept)
+    monkeypatch.setattr(BlockLoops, "body", kept)
     x, y = operands("mxfp4", "mxfp4", (8, 512, 256))
     graft.compile(model_of(x, y, [8]), ["llvm"])
     memory = [one.buffer for one in walk_statements(bodies[0]) if isinstance(one, Allocate)]

@@ -4,7 +4,8 @@ A product of few rows is as fast as its weights come from memory, so they stay a
 the innermost loop; with more rows, what is widened serves a tile of them. A weight is ``(digit - offset) * scale``,
 where digit is what is stored: the sums of a block are of digits alone, and ``offset`` times the sum of the block's left
 factors is taken off (so a left factor that is not finite gives NaN). (The loops:
-`graft.core.schedule.strategies.contractions.narrow_loops`.)
+`graft.core.schedule.products.block_loops`; what they read:
+`graft.core.schedule.strategies.contractions.narrow_operand`.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
 from graft.core.schedule.products.product_axes import Contraction, by_rows
 from graft.core.schedule.strategies.contractions.narrow_codes import Code, code_of
-from graft.core.schedule.strategies.contractions.narrow_loops import TALLEST, Narrow, Panels, lanes_of
+from graft.core.schedule.strategies.contractions.narrow_operand import TALLEST, Narrow, lanes_of, loops_of
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Variable
@@ -126,8 +127,7 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
         return OTHER_FORM
     if narrow.width % lanes:
         return Reject("shape", f"{narrow.width} columns are no whole vectors of {lanes}")
-    height = narrow.product.row_count
-    is_low = isinstance(height, Constant) and int(height.value) < TALLEST
+    is_low = narrow.product.height != VARIES and narrow.product.height < TALLEST
     if lanes == 1 and not narrow.code.words and not is_low:
         return Reject("shape", "without vectors, bytes are widened once for so many rows")
     return True
@@ -136,11 +136,11 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     kernel, narrow = anchor.kernel, narrow_of(anchor.kernel)
     assert narrow is not None, "built only where it applies"
-    panels = Panels.of(narrow, kernel.constants, target.machine)
-    replaced: dict[Buffer, Buffer] = {source: one.buffer for source, one in panels.packed.items()}
-    knobs: dict[str, int | str] = {"rows": panels.tallest, "vectors": panels.vectors, "bits": narrow.code.bits}
-    contents = {source: one.contents for source, one in panels.packed.items()}
-    return Scheduled(lambda: kernel.function(panels.body(), replaced), contents, knobs=knobs)
+    loops, packed = loops_of(narrow, kernel.constants, target.machine)
+    replaced: dict[Buffer, Buffer] = {source: one.buffer for source, one in packed.items()}
+    knobs: dict[str, int | str] = {"rows": loops.low, "vectors": loops.tile.vectors, "bits": narrow.code.bits}
+    contents = {source: one.contents for source, one in packed.items()}
+    return Scheduled(lambda: kernel.function(loops.body(), replaced), contents, knobs=knobs)
 
 
 STRATEGY = Strategy("narrow_weights", frozenset({Trait.CONTRACTION}), _build, _applies, varies=None)

@@ -17,7 +17,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.contractions.narrow_codes import Code
-from graft.core.schedule.strategies.contractions.narrow_loops import Narrow, packed_digits
+from graft.core.schedule.strategies.contractions.narrow_operand import Narrow, packed_digits
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Constant, Load, Variable
 from graft.core.tensor_ir.parser import parse_stages

@@ -15,6 +15,7 @@ from graft.core.affine.expressions import Range
 from graft.core.graph.dimensions import keep_ranges
 from graft.errors import ModelError, UnsupportedError
 from graft.runtime.extents import Symbol
+from graft.torch.aten import recurrent
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import ASSERTIONS, decompositions
 from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, where
@@ -39,7 +40,9 @@ def export(
         program = module
     else:
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-    return model_of(program.run_decompositions(decompositions()))
+    with _disable_current_modes():
+        refused = {one.target for one in program.graph.nodes if one.target in recurrent.ROWS and refusal(one)}
+    return model_of(program.run_decompositions(decompositions(refused)))
 
 
 def read_model(path: Path) -> ir.Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from graft.torch.aten import (
     ordering,
     products,
     quantized,
+    recurrent,
     reductions,
 )
 from graft.torch.aten.decomposed import DECOMPOSED
@@ -33,6 +34,7 @@ ROWS: dict[Any, Callable[..., Any]] = {
     **products.ROWS,
     **quantized.ROWS,
     **images.ROWS,
+    **recurrent.ROWS,
 }
 """A row takes a `Builder`, the fake result and the operator's arguments; it returns tensors, or raises `Refused`."""
 
@@ -55,14 +57,15 @@ FURTHER = (
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions(unrolled: Collection[Any] = tuple(recurrent.ROWS)) -> dict[Any, Callable[..., Any]]:
     """Return PyTorch's decompositions into its core set, less those of operators that have a row.
 
-    Among them are those of operators that libraries, such as torchao, have registered by now.
+    Among them are those of operators that libraries, such as torchao, have registered by now, and those of recurrent
+    layers that are to be ``unrolled``: a row takes such a layer whole, which only a model without gradients has.
     """
     from torch._decomp import core_aten_decompositions, get_decompositions, remove_decompositions
 
     found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}
     remove_decompositions(found, RANDOM)
     found |= DECOMPOSED
-    return {operator: how for operator, how in found.items() if operator not in ROWS}
+    return {operator: how for operator, how in found.items() if operator in unrolled or operator not in ROWS}

@@ -35,7 +35,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     """Return the loops that compute a stage, none where it has no element; ``parallel`` allows threads."""
     if any(axis.extent == 0 for axis in stage.axes):
         return ir.Block(())
-    stage = _named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
+    stage = named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
@@ -91,7 +91,7 @@ def _in_periods(stage: FlatStage, simplifier: Simplifier, lanes: int) -> FlatSta
     return collapse_own(stage, simplifier)
 
 
-def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
+def named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
     """Return the stage with a name of its own for each axis."""
     axes = (*stage.axes, *stage.reduced)
     if len({axis.variable.name for axis in axes}) == len(axes):

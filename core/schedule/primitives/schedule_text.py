@@ -26,13 +26,14 @@ from graft.core.schedule.primitives.rfactor import Rfactor
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
-from graft.core.schedule.primitives.units import Spmd
+from graft.core.schedule.primitives.units import Spmd, Tree
 from graft.core.tensor_ir.ir import Function
 from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Spmd, ReindexCacheRead, Pad,
+    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Spmd, Tree,
+    ReindexCacheRead, Pad,
 )  # fmt: skip
 INPUT = "@"
 """Before the number of an input."""

@@ -1,11 +1,22 @@
-"""The primitive that lets units of a level do together what one iteration does: spmd."""
+"""Primitives for what units of a level do together: spmd, tree."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
 from graft.core.schedule.primitives.dependence import accesses, conflicts, reads_written
-from graft.core.schedule.primitives.step import Step, bounded, combine, find, fresh, index, with_body, with_loop
+from graft.core.schedule.primitives.step import (
+    Step,
+    around,
+    bounded,
+    combine,
+    constant_extent,
+    find,
+    fresh,
+    index,
+    with_body,
+    with_loop,
+)
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import map_statement, substitution, walk_statements
@@ -187,3 +198,73 @@ def _has_parallel(statement: ir.Statement) -> bool:
 def _has_effect(statement: ir.Statement) -> bool:
     """Whether a statement does something beside what it writes."""
     return any(isinstance(one, ir.CallExtern) for one in walk_statements(statement))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Step):
+    """Lets groups of ``width`` units reduce their parts by halves, so that a loop over all parts is one over groups.
+
+    The units of a group wait for each other alone (at barriers of ``level``); what all wait for in front of the loop
+    moves behind the halves. Sums of floats are taken in another order, as by `Rfactor`.
+    """
+
+    form = "tree {loop} by {unit} {width} {level}"
+    loop: str
+    unit: str
+    width: int
+    level: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with halves in front of a shorter loop."""
+        loop, unit = find(self, function.body, self.loop), find(self, function.body, self.unit)
+        parts, operator = self._reduced(loop)
+        if not unit.binding or loop.kind != "serial" or unit.extent != loop.extent:
+            self.fail(f"the iterations of '{self.loop}' are not those of '{self.unit}'")
+        count = constant_extent(self, loop)
+        if self.width < 2 or self.width & (self.width - 1) or count % self.width:
+            self.fail(f"{count} units are not in groups of {self.width}, or these have no halves")
+        path = around(unit.body, loop.variable)
+        block = path[-2] if len(path) > 1 else None
+        if not isinstance(block, ir.Block) or any(isinstance(one, ir.For | ir.If) for one in path[:-1]):
+            self.fail(f"'{self.loop}' does not stand among what all units do")
+        here = next(number for number, one in enumerate(block.statements) if one is loop)
+        own = list(walk_statements(loop))
+        used = [one for one in accesses(unit.body) if one.buffer is parts and one.statement not in own]
+        behind = [one for part in block.statements[here + 1 :] for one in accesses(part) if one.buffer is parts]
+        same = bounded(unit)
+        if behind or any(one.indices is None or same(one.indices[0]) is not unit.variable for one in used):
+            self.fail(f"'{parts.name}' is used otherwise than by each unit for itself, before the loop")
+        before = block.statements[here - 1] if here else None
+        wait = (before,) if isinstance(before, ir.Barrier) else ()
+        halves = self._halves(unit.variable, parts, operator)
+        halves[-1:] = wait if wait and count > self.width else halves[-1:]
+        group = map_statement(loop.body, substitution({loop.variable: combine("mul", loop.variable, self.width)}))
+        last = replace(loop, extent=index(count // self.width), body=group)
+        statements = (*block.statements[: here - len(wait)], *halves, last, *block.statements[here + 1 :])
+
+        def rule(one: ir.Statement) -> ir.Statement:
+            return ir.Block(statements) if isinstance(one, ir.Block) and one.statements == block.statements else one
+
+        return with_body(function, map_statement(function.body, lambda expression: expression, rule))
+
+    def _reduced(self, loop: ir.For) -> tuple[ir.Buffer, ir.BinaryOperator]:
+        """Return the parts that a loop reduces, and by what."""
+        match loop.body:
+            case ir.Store(
+                total, own, ir.Binary(operator, ir.Load(same, places, None), ir.Load(parts, at, None)), None
+            ) if same is total and places == own and parts is not total and at[:1] == (loop.variable,):
+                if all(one == index(0) for one in at[1:]):
+                    return parts, operator
+        self.fail(f"'{self.loop}' does more than reduce parts, one of each unit")
+
+    def _halves(self, unit: ir.Variable, parts: ir.Buffer, operator: ir.BinaryOperator) -> list[ir.Statement]:
+        """Return what a unit does, until the first one of its group has the result of all."""
+        barrier, zeros, half = ir.Barrier(self.level), [index(0)] * (len(parts.shape) - 1), self.width // 2
+        steps: list[ir.Statement] = [barrier]
+        while half:
+            own, other = ((combine("add", unit, far), *zeros) for far in (0, half))
+            store = ir.Store(parts, own, ir.Binary(operator, ir.Load(parts, own), ir.Load(parts, other)))
+            within = ir.Binary("lt", ir.Binary("mod", unit, index(self.width)), index(half))
+            steps += [ir.If(within, store), barrier]
+            half //= 2
+        return steps

@@ -57,7 +57,7 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     for stage in stages:
         flat = named(flat_stages.collapse_own(flat_stages.flatten(stage, layout), simplifier), simplifier)
         tiled = transposed(flat, simplifier)
-        lanes.append(1 if tiled else min(most_lanes, lanes_of(flat, simplifier, machine.vector_bytes)))
+        lanes.append(1 if tiled else min(most_lanes, lanes_of(flat, simplifier, machine.vector_bytes, THREADS)))
         parts.append(tiled or elements(flat, lanes[-1]))
     body: ir.Statement = ir.Block(tuple(parts))
     for stage in reversed(stages):
@@ -74,30 +74,25 @@ def _has_tiles(parts: list[ir.Statement]) -> bool:
     return any(isinstance(part, ir.For) and part.binding for part in parts)
 
 
-def lanes_of(stage: flat_stages.FlatStage, simplifier: Simplifier, most: int) -> int:
-    """Return how many neighbouring elements a thread computes: what all accesses can do at one time."""
-    if not stage.axes:
+def lanes_of(stage: flat_stages.FlatStage, simplifier: Simplifier, most: int = ACCESS, threads: int = 1) -> int:
+    """Return how many neighbouring elements a thread computes, or reduces: what all accesses can do at one time.
+
+    At least so many ``threads`` have something to do.
+    """
+    axes, reads = stage.reduced or stage.axes, loads(*stage.expressions)
+    if not axes or not axes[-1].is_known or any(load.mask is not None for load in reads):
         return 1
-    axis = stage.axes[-1]
-    reads = loads(*stage.expressions)
-    widest = max(element_bits(one.dtype) // 8 for one in (stage.target, *(load.buffer for load in reads)))
-    steps = [flat_stages.stride(place, axis.variable, simplifier) for place in flat_stages.accesses(stage)]
-    masked = any(load.mask is not None for load in reads)
-    if (
-        masked
-        or axis.variable in flat_stages.irregular(stage, simplifier)
-        or steps[-1] != 1
-        or any(one not in (0, 1) for one in steps)
-    ):
+    axis = axes[-1]
+    steps = {flat_stages.stride(load.indices[0], axis.variable, simplifier) for load in reads}
+    is_stored = bool(stage.reduced) or flat_stages.stride(stage.place, axis.variable, simplifier) == 1
+    if axis.variable in flat_stages.irregular(stage, simplifier) or not is_stored or not steps <= {0, 1}:
         return 1
-    lanes = max(1, min(ACCESS, most) // widest)
-    while lanes > 1 and (axis.extent % lanes or _size(stage) // lanes < THREADS):
+    buffers = [stage.target, *(load.buffer for load in reads)]
+    outside = [one for one in buffers if one.memory == "host"] or buffers
+    lanes = max(1, min(ACCESS, most) // max(element_bits(one.dtype) // 8 for one in outside))
+    while lanes > 1 and (axis.extent % lanes or prod(one.extent for one in axes) // lanes < threads):
         lanes //= 2
     return lanes
-
-
-def _size(stage: flat_stages.FlatStage) -> int:
-    return prod(axis.extent for axis in stage.axes)
 
 
 def elements(stage: flat_stages.FlatStage, lanes: int) -> ir.Statement:
@@ -105,7 +100,7 @@ def elements(stage: flat_stages.FlatStage, lanes: int) -> ir.Statement:
     names = [axis.variable.name for axis in stage.axes]
     steps: list[Step] = list(map(Parallel, names))
     if lanes > 1:
-        steps[-1:] = [Split(names[-1], lanes, "group", "lane"), Vectorize("lane"), Parallel("group")]
+        steps[-1:] = [Split(names[-1], lanes, names[-1], "lane"), Vectorize("lane"), Parallel(names[-1])]
     return lower_loops(taken(nested(stage.axes, ir.Store(stage.target, (stage.place,), stage.value)), steps))
 
 

@@ -1,4 +1,4 @@
-"""What the units of a level do together: turns at parallel loops, what each does, what the first does, barriers."""
+"""What the units of a level do together: turns at parallel loops, what each does and the first, barriers, trees."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,10 @@ def test_extents_may_vary():
             "parallel i < 10 {", "parallel i < 10 { allocate own: float32[1] in shared",
             "'own' in memory 'shared' is of one iteration of 'i'",
         ),
-        ("serial k < 10 {", "serial k < cast<int64>(near[0]) { near[k] = best[0]", "'k' writes what its extent is read from"),
+        (
+            "serial k < 10 {", "serial k < cast<int64>(near[0]) { near[k] = best[0]",
+            "'k' writes what its extent is read from",
+        ),
         (
             "parallel j < 10 {", "parallel o < 1 { parallel j < 10 {",
             "in 'o', which is parallel, are parallel loops; fuse them before",
@@ -124,3 +127,85 @@ def test_what_units_cannot_do_together_is_refused(old, new, reason):
     with pytest.raises(ScheduleError) as caught:
         spmd(text)
     assert str(caught.value) == f"cannot 'spmd b 4 thread.x -> t': {reason}"
+
+
+ROWS = """function rows(x: float32[3, 250]) -> (y: float32[3]) {
+  serial r < 3 {
+    y[r] = float32(1.0)
+    serial k < 250 { y[r] = y[r] + x[r, k] }
+  }
+}"""
+SUMS = """
+split k 2 -> k lane
+split k {units} -> turn unit
+cache_write y at r in register -> total
+rfactor total at unit in shared -> parts around turn
+reorder unit turn
+merge parts.in unit -> unit
+cache_write parts at unit in register -> own
+rfactor own at lane in register -> each around turn
+vectorize each.in
+vectorize lane
+bind r block.x
+parallel unit
+spmd r {units} thread.x -> t
+"""
+
+
+def summed(step, units=16):
+    return apply_schedule(parse_function(ROWS), SUMS.format(units=units) + step)
+
+
+@pytest.mark.parametrize("width", [2, 4, 16])
+def test_units_reduce_their_parts_by_halves(width):
+    changed = summed(f"tree parts.turn by t {width} block\nunroll parts.turn")
+    x = np.random.default_rng(0).integers(-9, 9, (3, 250)).astype(np.float32)
+    check_same(changed, [x], [1 + x.sum(1)])
+    halves = width.bit_length() - 1
+    assert str(changed).count('barrier "block"') == halves + 1
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("tree parts.turn by t 3 block", "16 units are not in groups of 3, or these have no halves"),
+        ("tree parts.turn by t 32 block", "16 units are not in groups of 32, or these have no halves"),
+        ("tree parts.turn by r 4 block", "the iterations of 'parts.turn' are not those of 'r'"),
+        ("tree each.turn by t 4 block", "the iterations of 'each.turn' are not those of 't'"),
+        ("tree turn by t 4 block", "'turn' does more than reduce parts, one of each unit"),
+    ],
+)
+def test_parts_that_have_no_halves_are_refused(step, reason):
+    with pytest.raises(ScheduleError) as caught:
+        summed(step)
+    assert str(caught.value) == f"cannot '{step}': {reason}"
+
+
+@pytest.mark.parametrize(
+    ("behind", "reason"),
+    [
+        ("y[r] = total[0] + parts[3, 0]", "'parts' is used otherwise than by each unit for itself, before the loop"),
+        ("y[r] = total[0]", ""),
+    ],
+)
+def test_parts_are_not_used_behind_the_tree(behind, reason):
+    text = f"""function f(x: float32[2, 8]) -> (y: float32[2]) {{
+      parallel r < 2 bind "block.x" {{
+        allocate parts: float32[8, 1] in shared
+        parallel t < 8 bind "thread.x" {{
+          allocate total: float32[1] in register
+          total[0] = float32(0.0)
+          parts[t, 0] = x[r, t]
+          barrier "block"
+          serial p < 8 {{ total[0] = total[0] + parts[p, 0] }}
+          if t == 0 {{ {behind} }}
+        }}
+      }}
+    }}"""
+    function, x = parse_function(text), np.ones((2, 8), np.float32)
+    if not reason:
+        check_same(apply_schedule(function, "tree p by t 4 block"), [x], [x.sum(1)])
+        return
+    with pytest.raises(ScheduleError) as caught:
+        apply_schedule(function, "tree p by t 4 block")
+    assert str(caught.value).endswith(reason)

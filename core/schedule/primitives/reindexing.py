@@ -55,7 +55,10 @@ class ReindexCacheRead(Step):
         if len(reads) != 1:
             self.fail(f"'{self.buffer}' is read at {len(reads) or 'no'} places inside of '{self.loop}'")
         ((load, reader),) = reads.items()
-        place, condition = self._place(loop, load, reader, [axis.variable for axis in axes])
+        path = _path(visit.chain_of_lets(loop.body)[1], reader)
+        if outside := next((axis for axis in axes if not any(axis is one for one in path)), None):
+            self.fail(f"'{self.buffer}' is not read in '{outside.variable.name}'")
+        place, condition = self._place(loop, load, path, [axis.variable for axis in axes])
         shape = tuple(index(constant_extent(self, axis)) for axis in axes)
         cache = ir.Buffer(self.cache, buffer.dtype, shape, None, self.memory)
         own = fresh(self, function.body, *(f"{self.cache}.{number}" for number in range(len(axes))))
@@ -71,12 +74,11 @@ class ReindexCacheRead(Step):
         return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))
 
     def _place(
-        self, loop: ir.For, load: ir.Load, reader: ir.Statement, axes: list[ir.Variable]
+        self, loop: ir.For, load: ir.Load, path: list[ir.Statement], axes: list[ir.Variable]
     ) -> tuple[ir.Expression, ir.Expression | None]:
         """Return what is read in terms of the axes and what stands still, and the condition under which it is."""
         inner, conditions = set[ir.Variable](), list[ir.Expression]()
         values: dict[ir.Variable, ir.Expression] = {}
-        path = _path(visit.chain_of_lets(loop.body)[1], reader)
         for one, below in pairwise(path):
             match one:
                 case ir.For(variable):
@@ -90,7 +92,7 @@ class ReindexCacheRead(Step):
         wanted = [place] if condition is None else [place, condition]
         if other := next((one for one in visit.free_variables(*wanted) if one in inner and one not in axes), None):
             self.fail(f"what is read of '{self.buffer}' depends on '{other.name}', which is no axis of the copy")
-        if not path or reads_written(loop.body, *wanted):
+        if reads_written(loop.body, *wanted):
             self.fail(f"what tells the places in '{self.buffer}' is written inside of '{self.loop}'")
         return place, condition
 

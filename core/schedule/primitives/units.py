@@ -48,6 +48,9 @@ class Spmd(Step):
         bound = [one for one in walk_statements(loop.body) if isinstance(one, ir.For) and one.binding]
         if bound or self.count < 1:
             self.fail(f"'{bound[0].variable.name}' has units already" if bound else "there is no unit")
+        level, path = ir.level_of(self.level), around(function.body, loop.variable)
+        if any(isinstance(one, ir.For) and ir.level_of(one.binding) == level for one in path):
+            self.fail(f"'{self.loop}' is in a loop of units of '{level}' itself")
         (unit,) = fresh(self, function.body, self.unit)
         sharing = Sharing(unit, self.count, ir.Barrier(ir.level_of(loop.binding)))
         try:

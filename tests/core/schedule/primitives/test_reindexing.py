@@ -66,6 +66,12 @@ def test_axes_of_a_copy_are_loops_whatever_the_index():
             "what is read of 'x' depends on 'i', which is no axis of the copy",
         ),
         (
+            "function f(x: float32[4]) -> (y: float32[4]) "
+            "{ serial o < 1 { serial i < 4 { y[i] = x[i] } serial j < 4 { y[j] = float32(1.0) } } }",
+            "reindex_cache_read x at o in shared -> near over i j",
+            "'x' is not read in 'j'",
+        ),
+        (
             "function f(x: float32[4]) -> (y: float32[3]) { serial o < 1 { serial i < 3 { y[i] = x[i] + x[i + 1] } } }",
             "reindex_cache_read x at o in shared -> near over i",
             "'x' is read at 2 places inside of 'o'",

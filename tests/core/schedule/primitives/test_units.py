@@ -106,6 +106,7 @@ def test_extents_may_vary():
     ("old", "new", "reason"),
     [
         ('bind "block.x" ', "", "'b' is bound to no level, so that nobody could wait for its units"),
+        ('"block.x"', '"thread.y"', "'b' is in a loop of units of 'thread' itself"),
         ("parallel i < 10 {", 'parallel i < 10 bind "thread.x" {', "'i' has units already"),
         ("in shared", "in register", "iterations of 'i' write 'near', of which each unit has its own"),
         (

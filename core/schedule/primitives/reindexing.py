@@ -42,19 +42,19 @@ class ReindexCacheRead(Step):
         if any(one.writes for one in accesses(loop.body) if one.buffer is buffer):
             self.fail(f"'{self.buffer}' is written inside of '{self.loop}'")
         axes = [find(self, loop.body, axis) for axis in self.axes]
-        reads = {
-            load: one
+        readers = [
+            (load, one)
             for one in visit.walk_statements(loop.body)
-            for load in visit.loads(*visit.statement_expressions(one))
+            for load in {*visit.loads(*visit.statement_expressions(one))}
             if load.buffer is buffer
-        }
-        if any(isinstance(one, ir.CallExtern) for one in reads.values()):
+        ]
+        if any(isinstance(one, ir.CallExtern) for _, one in readers):
             self.fail(
                 f"'{self.buffer}' is an operand of an instruction, which takes the place, inside of '{self.loop}'"
             )
-        if len(reads) != 1:
-            self.fail(f"'{self.buffer}' is read at {len(reads) or 'no'} places inside of '{self.loop}'")
-        ((load, reader),) = reads.items()
+        if len(readers) != 1:
+            self.fail(f"'{self.buffer}' is read at {len(readers) or 'no'} places inside of '{self.loop}'")
+        ((load, reader),) = readers
         path = _path(visit.chain_of_lets(loop.body)[1], reader)
         if outside := next((axis for axis in axes if not any(axis is one for one in path)), None):
             self.fail(f"'{self.buffer}' is not read in '{outside.variable.name}'")

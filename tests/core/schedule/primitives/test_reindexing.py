@@ -76,6 +76,12 @@ def test_axes_of_a_copy_are_loops_whatever_the_index():
             "reindex_cache_read x at o in shared -> near over i",
             "'x' is read at 2 places inside of 'o'",
         ),
+        (  # one place under two conditions
+            "function f(x: float32[4]) -> (y: float32[4]) "
+            "{ serial o < 1 { serial i < 4 { if i < 3 { y[i] = x[i] } if i > 1 { y[i] = x[i] } } } }",
+            "reindex_cache_read x at o in shared -> near over i",
+            "'x' is read at 2 places inside of 'o'",
+        ),
         (
             "function f(x: float32[4]) -> (y: float32[4]) { serial o < 1 { serial i < 4 { y[i] = y[i] + x[i] } } }",
             "reindex_cache_read y at o in shared -> near over i",

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
+from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.primitives.loop_kinds import Bind
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.statements import loops_over
 
 ACCESS = 16
 """Bytes that a thread reads or writes at one time at the most."""
@@ -19,8 +22,8 @@ def block_of(statements: Sequence[ir.Statement]) -> ir.Statement:
 
 def launched(block: ir.Variable, blocks: Count, thread: ir.Variable, threads: int, body: ir.Statement) -> ir.Statement:
     """Return what each thread of each block does."""
-    inner = ir.For(thread, b.index(threads), "parallel", body, "thread.x")
-    return ir.For(block, b.extent(blocks), "parallel", inner, "block.x")
+    loops = loops_over([(block, b.extent(blocks)), (thread, b.index(threads))], body)
+    return taken(loops, [Bind(block.name, "block.x"), Bind(thread.name, "thread.x")])
 
 
 def places(number: ir.Expression, extents: Sequence[Count]) -> list[ir.Expression]:

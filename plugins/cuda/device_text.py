@@ -62,6 +62,9 @@ class DeviceText(Protocol):
     def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
         """Begin to copy bytes from the device's memory to shared memory."""
 
+    def stay_loop(self, builder: Builder) -> None:
+        """Say that the loop around is not written out."""
+
     def commit(self, builder: Builder) -> None:
         """End a group of copies."""
 
@@ -165,6 +168,10 @@ class Ptx:
         far = builder.let(f"addrspacecast ptr {source} to ptr addrspace(1)")
         pointers = [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)]
         builder.intrinsic(f"nvvm.cp.async.{kind}.shared.global.{size}", "void", pointers, [])
+
+    def stay_loop(self, builder: Builder) -> None:
+        """Say so to ptxas."""
+        builder.emit('call void asm sideeffect ".pragma \\22nounroll\\22;", ""()')
 
     def commit(self, builder: Builder) -> None:
         """End a group."""

@@ -63,6 +63,12 @@ class KernelEmitter(StatementEmitter):
         else:
             self.statement(loop.body)
 
+    def counted(self, variable: ir.Variable, begin: str, end: str, body: ir.Statement, guarded: bool) -> None:
+        """Emit a loop; one of stages stays one, of which ptxas would spill the copies that it makes."""
+        if waits(body):
+            body = ir.Block((ir.CallExtern("stay_loop", ()), body))
+        super().counted(variable, begin, end, body, guarded)
+
     def _unit(self, level: str, axis: str, most: ir.Expression | int) -> Value:
         count = most if isinstance(most, int) else int(most.value) if isinstance(most, ir.Constant) else None
         if count == 1:
@@ -113,6 +119,8 @@ class KernelEmitter(StatementEmitter):
                 return
             case ir.CallExtern("copy_async", (ir.Load() as target, ir.Load() as source, ir.Constant(size))):
                 self._copy(target, source, int(size))
+            case ir.CallExtern("stay_loop"):
+                self.device.stay_loop(self)
             case ir.CallExtern("commit_copies"):
                 self.device.commit(self)
             case ir.CallExtern("wait_copies", (ir.Constant(pending),)):
@@ -293,6 +301,11 @@ class KernelEmitter(StatementEmitter):
 
     def _refused(self, what: str) -> CompileError:
         return CompileError(f"function '{self.launch.name}': {what}", function=self.launch.name)
+
+
+def waits(body: ir.Statement) -> bool:
+    """Whether a body waits for copies, so that its iterations are stages."""
+    return any(isinstance(one, ir.CallExtern) and one.name == "wait_copies" for one in walk_statements(body))
 
 
 def _is_wide(copy: ir.CallExtern) -> bool:

@@ -11,8 +11,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.primitives.loop_kinds import Bind
+from graft.core.schedule.primitives.loop_order import Split
+from graft.core.schedule.primitives.units import Spmd
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.types import element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, collapsed, used
@@ -89,8 +94,9 @@ class _Splitter:
             case _ if _has_parallel(statement):
                 self._launch(self._together(statement, around), around)
             case _:
-                alone = ir.For(ir.Variable("thread"), b.index(1), "parallel", statement, "thread.x")
-                self._launch(ir.For(ir.Variable("block"), b.index(1), "parallel", alone, "block.x"), around)
+                block, thread = _names(statement, "block", "thread")
+                alone = loops_over([(ir.Variable(block), b.index(1)), (ir.Variable(thread), b.index(1))], statement)
+                self._launch(taken(alone, [Bind(block, "block.x"), Bind(thread, "thread.x")]), around)
 
     def _kept(self, buffer: ir.Buffer, body: ir.Statement, around: _Around) -> ir.Statement:
         """Make a buffer memory of the device, and return the body that uses it."""
@@ -111,7 +117,7 @@ class _Splitter:
             )
         return extent
 
-    def _launch(self, statement: ir.For, around: _Around) -> None:
+    def _launch(self, statement: ir.Statement, around: _Around) -> None:
         grid: dict[str, ir.Expression] = {axis: b.index(1) for axis in AXES}
         block = dict.fromkeys(AXES, 1)
         for one in visit.walk_statements(statement):
@@ -146,18 +152,16 @@ class _Splitter:
             )
         )
 
-    def _bound(self, loop: ir.For, around: _Around) -> ir.For:
+    def _bound(self, loop: ir.For, around: _Around) -> ir.Statement:
         """Return parallel loops with a thread for each iteration."""
         index, extent, body = collapsed(loop)
         body = self._without_local(body, index, extent, around)
-        block, thread = ir.Variable(f"{index.name}.block"), ir.Variable(f"{index.name}.thread")
         known = int(extent.value) if isinstance(extent, ir.Constant) else None
         threads = THREADS if known is None else max(32, min(THREADS, -(-known // 32) * 32))
-        inside = ir.If(ir.Binary("lt", index, extent), body)
-        place = b.add(b.multiply(block, threads), thread)
-        each = ir.For(thread, b.index(threads), "parallel", ir.Let(index, place, inside), "thread.x")
-        blocks = b.divide(b.add(extent, threads - 1), threads)
-        return ir.For(block, blocks, "parallel", each, "block.x")
+        name, block, thread = _names(body, index.name, f"{index.name}.block", f"{index.name}.thread")
+        own = ir.Variable(name)
+        nest = loops_over([(own, extent)], visit.map_statement(body, visit.substitution({index: own})))
+        return taken(nest, [Split(name, threads, block, thread), Bind(block, "block.x"), Bind(thread, "thread.x")])
 
     def _without_local(
         self, body: ir.Statement, index: ir.Variable, extent: ir.Expression, around: _Around
@@ -175,35 +179,30 @@ class _Splitter:
             body = with_buffer(body, buffer, whole, (index,))
         return body
 
-    def _together(self, statement: ir.Statement, around: _Around) -> ir.For:
+    def _together(self, statement: ir.Statement, around: _Around) -> ir.Statement:
         """Return a statement around parallel loops as what one block does."""
-        thread = ir.Variable("thread")
-        body = ir.For(thread, b.index(THREADS), "parallel", self._shared(statement, thread, around), "thread.x")
-        return ir.For(ir.Variable("block"), b.index(1), "parallel", body, "block.x")
+        block, thread = _names(statement, "block", "thread")
+        body = loops_over([(ir.Variable(block), b.index(1))], self._prepared(statement, around))
+        return taken(body, [Bind(block, "block.x"), Spmd(block, THREADS, "thread.x", thread)])
 
-    def _shared(self, statement: ir.Statement, thread: ir.Variable, around: _Around) -> ir.Statement:
+    def _prepared(self, statement: ir.Statement, around: _Around) -> ir.Statement:
+        """Return a statement whose parallel loops are one each, and between which lies memory of the device."""
         match statement:
-            case ir.Block(statements):
-                return ir.Block(tuple(self._shared(one, thread, around) for one in statements))
             case ir.Allocate(buffer, body):
-                return self._shared(self._kept(buffer, body, around), thread, around)
-            case ir.Let(_, value, body):
-                own: _Around = (*around, statement) if not visit.loads(value) else around
-                return replace(statement, body=self._shared(body, thread, own))
+                return self._prepared(self._kept(buffer, body, around), around)
+            case ir.Let(_, value) if not visit.loads(value):
+                around = (*around, statement)
             case ir.For(kind="parallel"):
                 index, extent, body = collapsed(statement)
                 body = self._without_local(body, index, extent, around)
-                turn = ir.Variable(f"{index.name}.turn")
-                place = b.add(b.multiply(turn, THREADS), thread)
-                turns = b.divide(b.add(extent, THREADS - 1), THREADS)
-                inside = ir.Let(index, place, ir.If(ir.Binary("lt", index, extent), body))
-                return ir.Block((ir.For(turn, turns, "serial", inside), ir.Barrier("block")))
-            case ir.For(body=body) if _has_parallel(body):
-                return replace(statement, kind="serial", body=self._shared(body, thread, around))
-            case ir.If(condition, then_body, else_body) if _has_parallel(statement):
-                other = None if else_body is None else self._shared(else_body, thread, around)
-                return ir.If(condition, self._shared(then_body, thread, around), other)
-        return ir.Block((ir.If(ir.Binary("eq", thread, b.index(0)), statement), ir.Barrier("block")))
+                return loops_over([(index, extent)], body, "parallel")
+        return visit.with_parts(statement, lambda expression: expression, lambda one: self._prepared(one, around))
+
+
+def _names(body: ir.Statement, *names: str) -> list[str]:
+    """Return names that no loop of a statement has."""
+    taken_names = {one.variable.name for one in visit.walk_statements(body) if isinstance(one, ir.For)}
+    return [name if name not in taken_names else f"{name}.{len(taken_names)}" for name in names]
 
 
 def extents_of(function: ir.Function) -> tuple[ir.Variable, ...]:

@@ -35,7 +35,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     """Return the loops that compute a stage, none where it has no element; ``parallel`` allows threads."""
     if any(axis.extent == 0 for axis in stage.axes):
         return ir.Block(())
-    stage = _named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
+    stage = named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
@@ -91,12 +91,16 @@ def _in_periods(stage: FlatStage, simplifier: Simplifier, lanes: int) -> FlatSta
     return collapse_own(stage, simplifier)
 
 
-def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
-    """Return the stage with a name of its own for each axis."""
+def named(stage: FlatStage, simplifier: Simplifier, prefix: str = "") -> FlatStage:
+    """Return the stage with a name of its own for each axis, which begins with a prefix if one is given."""
     axes = (*stage.axes, *stage.reduced)
-    if len({axis.variable.name for axis in axes}) == len(axes):
+    if not prefix and len({axis.variable.name for axis in axes}) == len(axes):
         return stage
-    fresh = {axis.variable: ir.Variable(f"{axis.variable.name}.{number}") for number, axis in enumerate(axes)}
+    names = (prefix or f"{axis.variable.name}." for axis in axes)
+    fresh = {
+        axis.variable: ir.Variable(f"{name}{number}")
+        for number, (axis, name) in enumerate(zip(axes, names, strict=True))
+    }
     for axis in axes:
         simplifier.with_range(fresh[axis.variable], axis.range)
     renamed = stage.map(lambda expression: simplifier(substitute(expression, fresh)))

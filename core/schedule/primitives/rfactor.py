@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graft.core.schedule.primitives.dependence import accesses
+from graft.core.schedule.primitives.loop_order import perfect_nest
 from graft.core.schedule.primitives.staging import buffer_named, check_shared, region_of
 from graft.core.schedule.primitives.step import (
     Step,
@@ -29,22 +31,29 @@ class Rfactor(Step):
 
     So iterations no longer depend on each other (Suriana, Adams, Kamil, "Parallel associative reductions in Halide",
     2017). Sums and products of floats are taken in another order: of n terms the sum moves by at most 2 n eps times the
-    sum of their magnitudes. Minima, maxima and integers keep every bit.
+    sum of their magnitudes. Minima, maxima and integers keep every bit. The loop may stand in others, of which the
+    outermost is named: then each of its iterations has one part for all of theirs.
     """
 
-    form = "rfactor {buffer} at {loop} in {memory} -> {parts}"
+    form = "rfactor {buffer} at {loop} in {memory} -> {parts} around {outer}"
     buffer: str
     loop: str
     memory: str
     parts: str
+    outer: tuple[str, ...] = ()
 
     def change(self, function: ir.Function) -> ir.Function:
-        """Return the function with a buffer of parts around the loop, and a loop behind it."""
+        """Return the function with a buffer of parts, loops that clear them, and loops behind that add them up."""
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; split its sums before")
-        operator, simplifier = self._operator(loop, buffer), bounded(function.body)
-        region = region_of(self, loop.body, buffer, simplifier)
+        whole = self._whole(function, loop)
+        operator, simplifier = self._operator(whole, buffer), bounded(function.body)
+        if whole is not loop and sum(one.buffer is buffer for one in accesses(whole.body)) != sum(
+            one.buffer is buffer for one in accesses(loop.body)
+        ):
+            self.fail(f"'{self.buffer}' is used around '{self.loop}', too")
+        region = region_of(self, whole.body, buffer, simplifier, [whole.variable] if whole is not loop else ())
         shape = (index(constant_extent(self, loop)), *map(index, region.size))
         parts = ir.Buffer(self.parts, buffer.dtype, shape, None, self.memory)
 
@@ -54,27 +63,49 @@ class Rfactor(Step):
             )
             return parts, (loop.variable, *offsets)
 
-        turn = ir.Variable(f"{self.parts}.turn")
         clear, last = (
-            [ir.Variable(f"{self.parts}.{what}.{number}") for number in range(len(region.size))]
+            [
+                ir.Variable(f"{self.parts}.{what}.{number}") if size > 1 else index(0)
+                for number, size in enumerate(region.size)
+            ]
             for what in ("in", "out")
         )
         for offset, size in zip(last, region.size, strict=True):
-            simplifier.with_range(offset, (0, size - 1))
-        first = ir.Store(parts, (loop.variable, *clear), _identity(operator, buffer.dtype))
+            if isinstance(offset, ir.Variable):
+                simplifier.with_range(offset, (0, size - 1))
+        turn = ir.Variable(f"{self.parts}.turn")
+        begin = loop.variable if whole is loop else ir.Variable(f"{self.parts}.in")
+
+        def nest(places: Sequence[ir.Expression], body: ir.Statement) -> ir.Statement:
+            pairs = zip(places, shape[1:], strict=True)
+            return loops_over([(one, size) for one, size in pairs if isinstance(one, ir.Variable)], body)
+
+        first = nest(clear, ir.Store(parts, (begin, *clear), _identity(operator, buffer.dtype)))
         place = region.place(last)
-        joined = ir.Binary(operator, ir.Load(buffer, place), ir.Load(parts, (loop.variable, *last)))
+        joined = ir.Binary(operator, ir.Load(buffer, place), ir.Load(parts, (turn, *last)))
         inside = region.inside(last, simplifier)
         add: ir.Statement = ir.Store(buffer, place, joined)
-        add = loops_over(zip(last, shape[1:], strict=True), add if inside is None else ir.If(inside, add))
-        each = ir.Block(
-            (loops_over(zip(clear, shape[1:], strict=True), first), visit.map_accesses(loop.body, {buffer}, own))
-        )
+        add = nest(last, add if inside is None else ir.If(inside, add))
         behind = ir.For(turn, shape[0], "serial", visit.map_statement(add, visit.substitution({loop.variable: turn})))
-        new = ir.Allocate(parts, ir.Block((replace(loop, body=each), behind)))
-        changed = with_loop(function.body, loop.variable, lambda _: new)
-        check_shared(self, changed, loop, buffer, "add to what others add to")
+        each = visit.map_accesses(whole.body, {buffer}, own)
+        if whole is loop:
+            main: tuple[ir.Statement, ...] = (replace(loop, body=ir.Block((first, each))),)
+        else:
+            main = (ir.For(begin, shape[0], "serial", first), replace(whole, body=each))
+        new = ir.Allocate(parts, ir.Block((*main, behind)))
+        changed = with_loop(function.body, whole.variable, lambda _: new)
+        check_shared(self, changed, whole, buffer, "add to what others add to")
         return with_body(function, changed)
+
+    def _whole(self, function: ir.Function, loop: ir.For) -> ir.For:
+        """Return the outermost loop of the reduction."""
+        if not self.outer:
+            return loop
+        (name, *others) = self.outer
+        chain, _, _ = perfect_nest(self, function, (name, self.loop))
+        if others or chain[0].variable.name != name or chain[-1] is not loop or name == self.loop:
+            self.fail(f"'{' '.join(self.outer)}' is not the outermost of the loops around '{self.loop}'")
+        return chain[0]
 
     def _operator(self, loop: ir.For, buffer: ir.Buffer) -> ir.BinaryOperator:
         """Return by what all that a loop does to a buffer reduces into it."""
@@ -92,7 +123,7 @@ def _reduces(statement: ir.Statement, buffer: ir.Buffer) -> ir.BinaryOperator | 
     if not isinstance(statement, ir.Store) or statement.buffer is not buffer:
         return None
     match statement.value:
-        case ir.Binary(("add" | "mul" | "min" | "max") as operator, ir.Load() as old, term):
+        case ir.Binary(("add" | "mul" | "min" | "max" | "and" | "or" | "xor") as operator, ir.Load() as old, term):
             terms = [term]
         case ir.Intrinsic("fma", (left, right, ir.Load() as old)):
             operator, terms = "add", [left, right]

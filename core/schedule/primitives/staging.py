@@ -14,6 +14,7 @@ from graft.core.schedule.primitives.coverage import covers
 from graft.core.schedule.primitives.dependence import accesses, conflicts
 from graft.core.schedule.primitives.step import (
     Step,
+    all_reach,
     around,
     bounded,
     combine,
@@ -233,12 +234,11 @@ class CacheRead(Step):
         bound = [one for one in path if one.binding]
         if loop.binding:
             self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
-        if any(unit not in bound for unit in units):
-            self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
+        if any(unit not in bound for unit in units) or not all_reach(function.body, loop, units):
+            self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}', which all reach")
         first = min(bound.index(unit) for unit in units)
-        level = ir.level_of(bound[first].binding)
         is_all = set(map(id, bound[first:])) == set(map(id, units))
-        if not is_all or first == 0 or ir.level_of(bound[first - 1].binding) == level:
+        if not is_all or not first or ir.level_of(bound[first - 1].binding) == ir.level_of(bound[first].binding):
             self.fail("the units are not all that one unit of the level around them has")
         return ir.Barrier(ir.level_of(bound[first - 1].binding)), bound[first]
 

@@ -15,7 +15,7 @@ from typing import ClassVar, NoReturn
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.verifying.verifier import verify
-from graft.core.tensor_ir.visit import map_statement, statement_children, walk_statements
+from graft.core.tensor_ir.visit import free_variables, map_statement, statement_children, walk_statements
 from graft.core.types import INT64
 from graft.errors import CompileError, ScheduleError
 
@@ -155,6 +155,17 @@ def around(body: ir.Statement, variable: ir.Variable) -> list[ir.Statement]:
     found = search(body)
     assert found is not None, variable.name
     return found
+
+
+def all_reach(body: ir.Statement, loop: ir.For, units: Sequence[ir.For]) -> bool:
+    """Whether no condition around a loop tells iterations of other loops around it apart."""
+    apart = {unit.variable for unit in units}
+    for one in around(body, loop.variable):
+        if isinstance(one, ir.Let) and not apart.isdisjoint(free_variables(one.value)):
+            apart.add(one.variable)
+        if isinstance(one, ir.If) and not apart.isdisjoint(free_variables(one.condition)):
+            return False
+    return True
 
 
 def with_loop(body: ir.Statement, variable: ir.Variable, change: Callable[[ir.For], ir.Statement]) -> ir.Statement:

@@ -20,7 +20,7 @@ from graft.core.types import element_bits
 from graft.plugins.codegen.emit_analysis import FAILURES, element_count
 from graft.plugins.codegen.kernel_source import comment
 from graft.plugins.cuda.alignment import ALIGNED
-from graft.plugins.cuda.kernel_emitter import expanded, has_vectors
+from graft.plugins.cuda.kernel_emitter import expanded, has_vectors, waits
 from graft.plugins.cuda.kernel_text import check_shared
 from graft.plugins.cuda.launches import REPORT, Launch
 from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions, form_text
@@ -148,6 +148,8 @@ class _KernelWriter(CudaExpressions):
         if loop.binding:
             self._unit(loop)
         else:
+            if loop.kind == "serial" and waits(loop.body):
+                self.line("#pragma unroll 1")
             super().loop(loop)
 
     def _unit(self, loop: ir.For) -> None:

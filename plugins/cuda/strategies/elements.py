@@ -6,27 +6,31 @@ axis than the result is stored, a block reads a tile along the one and stores it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops import flat_stages
 from graft.core.schedule.loops.inline import inline_stages
-from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.loops.loop_frames import nested, taken
+from graft.core.schedule.loops.nest import named, operations
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
-from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.primitives.loop_kinds import Parallel, Vectorize
+from graft.core.schedule.primitives.loop_order import Split
+from graft.core.schedule.primitives.schedule_text import parse_schedule, take
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategies.nests.fused_elementwise import REPEATED, overwritable
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
-from graft.core.tensor_ir.statements import loops_over
-from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
+from graft.core.tensor_ir.visit import ExpressionMap, loads, map_accesses
 from graft.core.types import element_bits
-from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places
+from graft.plugins.cuda.strategies.frames import ACCESS
 
 THREADS = 256
 TILE, LINES = 32, 8
@@ -51,9 +55,9 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     wanted = of_family(anchor.parameters, BlockParameters)
     most_lanes = ACCESS if wanted is None or wanted.lanes is None else 1 << wanted.lanes.bit_length() - 1
     for stage in stages:
-        flat = flat_stages.collapse_own(flat_stages.flatten(stage, layout), simplifier)
+        flat = named(flat_stages.collapse_own(flat_stages.flatten(stage, layout), simplifier), simplifier)
         tiled = transposed(flat, simplifier)
-        lanes.append(1 if tiled else min(most_lanes, lanes_of(flat, simplifier, machine.vector_bytes)))
+        lanes.append(1 if tiled else min(most_lanes, lanes_of(flat, simplifier, machine.vector_bytes, THREADS)))
         parts.append(tiled or elements(flat, lanes[-1]))
     body: ir.Statement = ir.Block(tuple(parts))
     for stage in reversed(stages):
@@ -70,46 +74,34 @@ def _has_tiles(parts: list[ir.Statement]) -> bool:
     return any(isinstance(part, ir.For) and part.binding for part in parts)
 
 
-def lanes_of(stage: flat_stages.FlatStage, simplifier: Simplifier, most: int) -> int:
-    """Return how many neighbouring elements a thread computes: what all accesses can do at one time."""
-    if not stage.axes:
+def lanes_of(stage: flat_stages.FlatStage, simplifier: Simplifier, most: int = ACCESS, threads: int = 1) -> int:
+    """Return how many neighbouring elements a thread computes, or reduces: what all accesses can do at one time.
+
+    At least so many ``threads`` have something to do.
+    """
+    axes, reads = stage.reduced or stage.axes, loads(*stage.expressions)
+    if not axes or not axes[-1].is_known or any(load.mask is not None for load in reads):
         return 1
-    axis = stage.axes[-1]
-    reads = loads(*stage.expressions)
-    widest = max(element_bits(one.dtype) // 8 for one in (stage.target, *(load.buffer for load in reads)))
-    steps = [flat_stages.stride(place, axis.variable, simplifier) for place in flat_stages.accesses(stage)]
-    masked = any(load.mask is not None for load in reads)
-    if (
-        masked
-        or axis.variable in flat_stages.irregular(stage, simplifier)
-        or steps[-1] != 1
-        or any(one not in (0, 1) for one in steps)
-    ):
+    axis = axes[-1]
+    steps = {flat_stages.stride(load.indices[0], axis.variable, simplifier) for load in reads}
+    is_stored = bool(stage.reduced) or flat_stages.stride(stage.place, axis.variable, simplifier) == 1
+    if axis.variable in flat_stages.irregular(stage, simplifier) or not is_stored or not steps <= {0, 1}:
         return 1
-    lanes = max(1, min(ACCESS, most) // widest)
-    while lanes > 1 and (axis.extent % lanes or _size(stage) // lanes < THREADS):
+    buffers = [stage.target, *(load.buffer for load in reads)]
+    outside = [one for one in buffers if one.memory == "host"] or buffers
+    lanes = max(1, min(ACCESS, most) // max(element_bits(one.dtype) // 8 for one in outside))
+    while lanes > 1 and (axis.extent % lanes or prod(one.extent for one in axes) // lanes < threads):
         lanes //= 2
     return lanes
 
 
-def _size(stage: flat_stages.FlatStage) -> int:
-    return prod(axis.extent for axis in stage.axes)
-
-
 def elements(stage: flat_stages.FlatStage, lanes: int) -> ir.Statement:
     """Return parallel loops over a stage's elements, of which each iteration has ``lanes``."""
-    axes = list(stage.axes)
-    if lanes == 1:
-        body: ir.Statement = ir.Store(stage.target, (stage.place,), stage.value)
-    else:
-        last = axes.pop()
-        group = flat_stages.LoopAxis(ir.Variable(f"{last.variable.name}.group"), last.extent // lanes)
-        ramp = {last.variable: ir.Ramp(b.multiply(group.variable, lanes), 1, lanes)}
-        first = {last.variable: b.multiply(group.variable, lanes)}
-        place = ir.Ramp(substitute(stage.place, first), 1, lanes)
-        body = ir.Store(stage.target, (place,), vectorize_expression(stage.value, ramp))
-        axes.append(group)
-    return loops_over(((axis.variable, b.index(axis.extent)) for axis in axes), body, "parallel")
+    names = [axis.variable.name for axis in stage.axes]
+    steps: list[Step] = list(map(Parallel, names))
+    if lanes > 1:
+        steps[-1:] = [Split(names[-1], lanes, names[-1], "lane"), Vectorize("lane"), Parallel(names[-1])]
+    return lower_loops(taken(nested(stage.axes, ir.Store(stage.target, (stage.place,), stage.value)), steps))
 
 
 def transposed(stage: flat_stages.FlatStage, simplifier: Simplifier) -> ir.Statement | None:
@@ -136,33 +128,31 @@ def _through_tiles(
     stage: flat_stages.FlatStage, load: ir.Load, store: flat_stages.LoopAxis, along: flat_stages.LoopAxis
 ) -> ir.Statement:
     """Return blocks of 32 x 8 threads, each with a tile of 32 x 32: a column of padding keeps banks apart."""
-    tile = ir.Buffer("tile", load.buffer.dtype, (b.index(TILE), b.index(TILE + 1)), memory="shared", alignment=ACCESS)
     outer = [axis for axis in stage.axes if axis is not store and axis is not along]
-    tiles = [-(-store.extent // TILE), -(-along.extent // TILE)]
-    block, thread = ir.Variable("tile"), ir.Variable("thread")
-    store_tile, along_tile = ir.Variable(f"{store.variable.name}.tile"), ir.Variable(f"{along.variable.name}.tile")
-    column, line = b.modulo(thread, TILE), b.divide(thread, TILE)
-
-    def transposed(step: ir.Variable, own: ir.Expression, other: ir.Expression, body: ir.Statement) -> ir.Statement:
-        """One turn: the places of both axes, and what is done where they exist."""
-        values = [b.add(b.multiply(store_tile, TILE), own), b.add(b.multiply(along_tile, TILE), other)]
-        inside = b.both(b.less(store.variable, store.extent), b.less(along.variable, along.extent))
-        return ir.For(
-            step,
-            b.index(TILE // LINES),
-            "unrolled",
-            bound([store.variable, along.variable], values, ir.If(inside, body)),
-        )
-
-    first, second = ir.Variable("turn"), ir.Variable("turn")
-    row_in, row_out = b.add(b.multiply(first, LINES), line), b.add(b.multiply(second, LINES), line)
-    fill = transposed(first, row_in, column, ir.Store(tile, (row_in, column), load))
-    value = ExpressionMap(lambda node: ir.Load(tile, (column, row_out)) if node is load else node)(stage.value)
-    empty = transposed(second, column, row_out, ir.Store(stage.target, (stage.place,), value))
-    body: ir.Statement = ir.Allocate(tile, ir.Block((fill, ir.Barrier("block"), empty)))
-    body = bound([*(axis.variable for axis in outer), store_tile, along_tile],
-                 places(block, [*(axis.extent for axis in outer), *tiles]), body)  # fmt: skip
-    return launched(block, prod([*(axis.extent for axis in outer), *tiles]), thread, TILE * LINES, body)
+    by_store, by_load = store.variable.name, along.variable.name
+    source = replace(load.buffer, name="across")  # which is read there alone
+    value = ExpressionMap(lambda node: replace(load, buffer=source) if node is load else node)(stage.value)
+    body = nested((*outer, store, along), ir.Store(stage.target, (stage.place,), value))
+    steps = f"""
+    split {by_store} {TILE} -> column.tile column
+    split {by_load} {TILE} -> line.tile line
+    reorder column.tile line.tile line column
+    fuse {" ".join(axis.variable.name for axis in outer)} column.tile line.tile -> tile
+    bind tile block.x
+    reindex_cache_read across at tile in shared -> near over column line
+    pad near 1 {TILE + 1}
+    split near.0 {LINES} -> fill.turn near.0
+    fuse near.0 near.1 -> fill
+    parallel fill
+    split line {LINES} -> empty.turn line
+    fuse line column -> empty
+    parallel empty
+    spmd tile {TILE * LINES} thread.x -> thread
+    unroll fill.turn
+    unroll empty.turn
+    """
+    tiled = take(ir.Function("tiles", (source,), 0, body), parse_schedule(steps)).body
+    return map_accesses(tiled, {source}, lambda _, indices: (load.buffer, indices))
 
 
 def _measured(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:

@@ -15,9 +15,11 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_family
+from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
-from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Function, Load, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, Function, Load, Statement, Store, Variable
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.plugins.cuda.machines import BULK
@@ -164,10 +166,11 @@ def _added(product: Product, tiles: BlockTiling, sums: Buffer) -> Statement:
     added = b.add(Load(total, zero), Load(sums, (part, which, row, column)))
     stores = product.epilogue.stores(product.point(at), Load(total, zero), None)
     first = Store(total, zero, start(product, at))
-    loop = For(part, b.index(tiles.splits), "unrolled", Store(total, zero, added))
+    loop = loops_over([(part, b.index(tiles.splits))], Store(total, zero, added))
     axes = ((which, product.batch), (row, product.rows.own), (column, product.columns.own))
     extents = ((variable, b.extent(own.count)) for variable, own in axes)
-    return loops_over(extents, Allocate(total, Block((first, loop, *stores))), "parallel")
+    nest = loops_over(extents, Allocate(total, Block((first, loop, *stores))))
+    return taken(nest, [Unroll("part"), *(Parallel(variable.name) for variable, _ in axes)])
 
 
 def start(product: Product, at: dict[Variable, Expression]) -> Expression:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
 from math import prod
 
 from graft.core.machine.target import Target
@@ -17,23 +16,31 @@ from graft.core.operators.definition.build import Count
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.accumulate import joined
-from graft.core.schedule.loops.flat_stages import stride
-from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.accumulate import finish, joined
+from graft.core.schedule.loops.flat_stages import FlatStage, Layout, LoopAxis, collapse, collapse_own, flatten, stride
+from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
+from graft.core.schedule.loops.loop_frames import nested, taken
+from graft.core.schedule.loops.nest import named
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
-from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.primitives.schedule_text import parse_schedule
+from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
+from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.schedule.strategies.nests.fused_rows import keep_costly, with_reciprocals
 from graft.core.schedule.strategies.nests.generic_nest import fuse, with_epilogues
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
+from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
+from graft.core.tensor_ir.statements import allocate
+from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import WARP
-from graft.plugins.cuda.strategies.frames import ACCESS, in_turns, launched, neutral, places, summed
-from graft.plugins.cuda.strategies.plain import finished, joined_stages
+from graft.plugins.cuda.strategies.elements import lanes_of
+from graft.plugins.cuda.strategies.frames import ACCESS
+from graft.plugins.cuda.strategies.plain import joined_stages
 
+WRITTEN_OUT = 8
+"""Turns of the threads that are written out."""
 PART = 2
 """A block may have one of so many parts of a multiprocessor's shared memory, so that others run beside it."""
 PER_THREAD = 8
@@ -103,9 +110,6 @@ class _Rows:
         self, stages: tuple[ir.Stage, ...], rows: int, kernel: Kernel, target: Target, wanted: BlockParameters | None
     ) -> None:
         self.stages, self.rows, self.kernel, self.target = stages, rows, kernel, target
-        self.extents = b.counts(replace(stages[0].buffer, shape=stages[0].buffer.shape[:rows]))
-        self.axes = tuple(ir.Variable(f"row{number}") for number in range(rows))
-        self.thread = ir.Variable("thread")
         lengths = [self._length(stage) for stage in stages]
         known = [one for one in lengths if isinstance(one, int)]
         self.longest: Count = max(known) if len(known) == len(lengths) else lengths[0]
@@ -154,134 +158,97 @@ class _Rows:
 
     def scheduled(self, kernel: Kernel) -> Scheduled:
         """Return the kernel."""
-        own = {stage.buffer: self._own(stage) for stage in self.stages if stage.buffer not in kernel.outputs}
-        row = ir.Variable("row")
-        body = self._stage(0, own)
-        for axis, place in zip(reversed(self.axes), reversed(places(row, self.extents)), strict=True):
-            body = ir.Let(axis, place, body)
-        for stage in reversed(self.stages):
-            if stage.buffer in own and stage.reduction is None:
-                body = ir.Allocate(own[stage.buffer], body)
-        return finished(
-            kernel, launched(row, b.product_of(self.extents), self.thread, self.threads, body), threads=self.threads
-        )
+        simplifier, (stages, between) = Simplifier(), self._kept()
+        layout = Layout(simplifier, self.rows, between)
+        extents = enumerate(stages[0].buffer.shape[: self.rows])
+        axes = [LoopAxis.over(ir.Variable(f"row{number}"), extent) for number, extent in extents]
+        rows, flat = collapse(axes, [flatten(stage, layout, axes) for stage in stages], simplifier)
+        behind, nests = "", list[ir.Statement]()
+        for number, stage in enumerate(flat):
+            one = named(collapse_own(stage, simplifier), simplifier, f"stage{number}.")
+            make = self._elements if stage.operator is None else self._reduction
+            nest, steps = make(one, f"stage{number}", lanes_of(one, simplifier))
+            nests.append(nest)
+            behind += steps
+        rows = rows or (LoopAxis(ir.Variable("row"), 1),)
+        names = tuple(axis.variable.name for axis in rows)
+        body = nested(rows, allocate([layout.flat(one) for one in between], ir.Block(tuple(nests))))
+        row = "row" if len(names) > 1 else names[0]
+        steps = f"fuse {' '.join(names)} -> row\n" if len(names) > 1 else ""
+        steps += f"bind {row} block.x\nspmd {row} {self.threads} thread.x -> thread\n"
+        written = instantiate(simplify_statement(taken(body, parse_schedule(steps + behind), rows)), {})
+        parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
+        function = ir.Function(kernel.name, parameters, len(kernel.outputs), written, kernel.origin)
+        return Scheduled(replace(function, in_place=overwritable(kernel)), knobs={"threads": self.threads})
 
-    def _own(self, stage: ir.Stage) -> ir.Buffer:
-        """The buffer of one row of a stage that is no output."""
-        shape = stage.buffer.shape[self.rows :]
-        return ir.Buffer(stage.buffer.name, stage.buffer.dtype, shape, memory="shared", alignment=ACCESS)
+    def _kept(self) -> tuple[list[ir.Stage], list[ir.Buffer]]:
+        """Return the stages with what lies between them near, and its buffers.
 
-    def _stage(self, number: int, own: dict[ir.Buffer, ir.Buffer]) -> ir.Statement:
-        """Return a stage and those behind it."""
-        if number == len(self.stages):
-            return ir.Block(())
-        stage = self.stages[number]
-        moved = substitution(dict(zip(stage.axes[: self.rows], self.axes, strict=True)))
-        if stage.reduction is None:
-            return ir.Block((self._elements(stage, moved, own), ir.Barrier("block"), self._stage(number + 1, own)))
-        return self._reduced(stage, moved, own, number)
-
-    def _elements(self, stage: ir.Stage, moved: ExpressionMap, own: dict[ir.Buffer, ir.Buffer]) -> ir.Statement:
-        """Return what computes the places of a row."""
-        axes, extents = stage.axes[self.rows :], b.counts(stage.buffer)[self.rows :]
-        target = own.get(stage.buffer)
-        lanes = self._lanes(stage, axes, extents)
-
-        def at(place: ir.Expression) -> ir.Statement:
-            indices = places(place, extents)
-            value = _at(self._read(moved(stage.value), own), axes, indices, lanes)
-            leading = () if target is not None else self.axes
-            return ir.Store(target or stage.buffer, (*leading, *indices), value)
-
-        return in_turns(self._length(stage), self.thread, self.threads, at, lanes)
-
-    def _lanes(self, stage: ir.Stage, axes: Sequence[ir.Variable], extents: Sequence[Count]) -> int:
-        """Return how many neighbouring places a thread computes at one time: 16 bytes of the device's memory."""
-        if not axes or not isinstance(extents[-1], int):
-            return 1
-        reads = loads(stage.value)
-        buffers = {stage.buffer, *(load.buffer for load in reads)}
-        outside = buffers & {*self.kernel.inputs, *self.kernel.outputs}
-        widest = max(element_bits(one.dtype) // 8 for one in outside or buffers)
-        simplifier = Simplifier()
-        for load in reads:
-            steps = [stride(index, axes[-1], simplifier) for index in load.indices]
-            if load.mask is not None or any(step != 0 for step in steps[:-1]) or (steps and steps[-1] not in (0, 1)):
-                return 1
-        lanes = ACCESS // widest
-        while lanes > 1 and extents[-1] % lanes:
-            lanes //= 2
-        return max(1, lanes)
-
-    def _reduced(
-        self, stage: ir.Stage, moved: ExpressionMap, own: dict[ir.Buffer, ir.Buffer], number: int
-    ) -> ir.Statement:
-        """Return a reduction of the row, and the stages behind it, which read its result."""
-        reduction = stage.reduction
-        assert reduction is not None, "a stage that reduces"
-        kind = reduction.initial.type
-        axes, extents = [axis.variable for axis in reduction.axes], [b.counted(axis.extent) for axis in reduction.axes]
-        lanes = self._lanes(stage, axes, extents)
-        part = ir.Buffer(
-            f"{stage.buffer.name}_part", kind.dtype, (b.index(lanes),), memory="register", alignment=ACCESS
-        )
-        parts = (b.index(0) if lanes == 1 else ir.Ramp(b.index(0), 1, lanes),)
-        rest = {axis: b.index(0) for axis in stage.axes[self.rows :]}
-
-        def at(place: ir.Expression) -> ir.Statement:
-            value = substitute(self._read(moved(stage.value), own), rest)
-            value = _at(value, axes, places(place, extents), lanes)
-            return ir.Store(part, parts, joined(reduction.operator, ir.Load(part, parts), value))
-
-        def then(total: ir.Expression) -> ir.Statement:
-            total = joined(reduction.operator, self._read(moved(reduction.initial), own), total)
-            if stage.epilogue is not None:
-                assert stage.epilogue_variable is not None, "an epilogue of something"
-                value = self._read(moved(stage.epilogue), own)
-                total = substitute(value, {**rest, stage.epilogue_variable: total})
-            result = ir.Variable(stage.buffer.name, total.type)
-            behind = self._stage(number + 1, own)
-            if stage.buffer in own:
-                behind = _with_number(behind, own[stage.buffer], result)
-            else:
-                first: tuple[ir.Expression, ...] = (*self.axes, *(b.index(0) for _ in rest))
-                behind = ir.Block((ir.If(b.equal(self.thread, 0), ir.Store(stage.buffer, first, result)), behind))
-                behind = _with_number(behind, stage.buffer, result)
-            return ir.Let(result, total, behind)
-
-        start = ir.Store(part, parts, broadcast(neutral(reduction.operator, kind), lanes))
-        turns = in_turns(self._length(stage), self.thread, self.threads, at, lanes)
-        each: list[ir.Expression] = [ir.Load(part, (b.index(lane),)) for lane in range(lanes)]
-        own_total = reduce(partial(joined, reduction.operator), each)
-        whole = summed(reduction.operator, own_total, self.thread, self.threads, f"{stage.buffer.name}_total", then)
-        return ir.Allocate(part, ir.Block((start, turns, whole)))
-
-    def _read(self, value: ir.Expression, own: dict[ir.Buffer, ir.Buffer]) -> ir.Expression:
-        """Return a value in which what lies between the stages is read where it is in shared memory."""
+        Results of reductions are in each thread's registers, from where those that are outputs are stored, too; all
+        else is shared.
+        """
+        near: dict[ir.Buffer, ir.Buffer] = {}
+        for stage in self.stages:
+            dtype, shape = stage.buffer.dtype, stage.buffer.shape
+            if stage.reduction is not None:
+                near[stage.buffer] = ir.Buffer(f"{stage.buffer.name}_kept", dtype, shape, memory="register")
+            elif stage.buffer not in self.kernel.outputs:
+                near[stage.buffer] = ir.Buffer(stage.buffer.name, dtype, shape, memory="shared", alignment=ACCESS)
 
         def rule(node: ir.Expression) -> ir.Expression:
-            if isinstance(node, ir.Load) and node.buffer in own:
-                return ir.Load(own[node.buffer], node.indices[self.rows :], node.mask)
-            return node
+            if not isinstance(node, ir.Load) or node.buffer not in near:
+                return node
+            return replace(node, buffer=near[node.buffer])
 
-        return ExpressionMap(rule)(value)
+        found = list[ir.Stage]()
+        for stage in self.stages:
+            read = map_stage(stage, ExpressionMap(rule))
+            found.append(replace(read, buffer=near.get(stage.buffer, stage.buffer)))
+            if stage.reduction is not None and stage.buffer in self.kernel.outputs:
+                axes = tuple(ir.Variable(axis.name) for axis in stage.axes)
+                found.append(ir.Stage(stage.buffer, axes, ir.Load(near[stage.buffer], axes), origin=stage.origin))
+        return found, list(near.values())
 
+    def _elements(self, stage: FlatStage, name: str, lanes: int) -> tuple[ir.Statement, str]:
+        """Return the loops of a stage, which threads share, and the steps behind that."""
+        place, steps, turns = self._place(stage.axes, name, lanes)
+        steps += "vectorize lane\n" if lanes > 1 else ""
+        steps += f"parallel {place}\n" if place else ""
+        nest = nested(stage.axes, ir.Store(stage.target, (stage.place,), stage.value))
+        behind = f"unroll {place}.turn\n" if 1 < turns <= WRITTEN_OUT else ""
+        return lower_loops(taken(nest, parse_schedule(steps), stage.axes)), behind
 
-def _at(value: ir.Expression, axes: Sequence[ir.Variable], indices: list[ir.Expression], lanes: int) -> ir.Expression:
-    """Return a value at a place, or at neighbouring ones, whose last index is made a vector of them."""
-    if lanes == 1:
-        return substitute(value, dict(zip(axes, indices, strict=True)))
-    indices[-1] = ir.Ramp(indices[-1], 1, lanes)
-    return broadcast(vectorize_expression(value, dict(zip(axes, indices, strict=True))), lanes)
+    def _reduction(self, stage: FlatStage, name: str, lanes: int) -> tuple[ir.Statement, str]:
+        """Return the loops of a reduction: a part for each thread, in vectors, and what reduces the parts."""
+        assert stage.initial is not None and stage.operator is not None, "a reduction"
+        total, zero = ir.Buffer("total", stage.initial.type.dtype, (b.index(1),), memory="register"), (b.index(0),)
+        added = ir.Store(total, zero, joined(stage.operator, ir.Load(total, zero), stage.value))
+        first, last = ir.Store(total, zero, stage.initial), finish(stage, ir.Load(total, zero))
+        nest: ir.Statement = ir.Allocate(total, ir.Block((first, nested(stage.reduced, added), last)))
+        place, steps, turns = self._place(stage.reduced, name, lanes)
+        if not place:
+            return nest, ""
+        steps += f"""
+        split {place} {self.threads} -> turn unit
+        rfactor total at unit in shared -> {name}.parts around turn
+        reorder unit turn
+        merge {name}.parts.in unit -> unit
+        cache_write {name}.parts at unit in register -> own
+        """
+        if lanes > 1:
+            steps += "rfactor own at lane in register -> each around turn\nvectorize each.in\nvectorize lane\n"
+        steps += "unroll turn\n" if 0 < turns <= WRITTEN_OUT else ""
+        nest = lower_loops(taken(nest, parse_schedule(f"{steps}parallel unit"), stage.reduced))
+        return nest, f"tree {name}.parts.turn by thread {WARP} warp\nunroll {name}.parts.turn\n"
 
-
-def _with_number(body: ir.Statement, buffer: ir.Buffer, number: ir.Variable) -> ir.Statement:
-    """Return a body in which a number stands where the one element of a buffer is read."""
-
-    def rule(node: ir.Expression) -> ir.Expression:
-        return number if isinstance(node, ir.Load) and node.buffer is buffer and node.type.lanes == 1 else node
-
-    return map_statement(body, ExpressionMap(rule))
+    def _place(self, axes: Sequence[LoopAxis], name: str, lanes: int) -> tuple[str, str, int]:
+        """Return the loop over all axes, the steps that make it, and its turns, 0 where their number varies."""
+        names = [axis.variable.name for axis in axes]
+        steps = f"split {names[-1]} {lanes} -> {names[-1]} lane\n" if lanes > 1 else ""
+        if len(names) > 1:
+            steps += f"fuse {' '.join(names)} -> {name}\n"
+        count = prod(axis.extent for axis in axes) // lanes if all(axis.is_known for axis in axes) else 0
+        return name if len(names) > 1 else "".join(names), steps, -(-count // self.threads)
 
 
 def _measured(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:

@@ -74,7 +74,7 @@ FAULTS = {
     "a barrier is left out": Fault("threads", BARRIER, "", UNORDERED),
     "a barrier is a warp's": Fault("threads", BARRIER, r"bar.warp.sync \t-1;", UNORDERED),
     "a barrier of tiles for warps is a warp's": Fault("warps", BARRIER, r"bar.warp.sync \t-1;", UNORDERED),
-    "a barrier of a row is left out": Fault("rows", BARRIER, "", UNORDERED, -2),
+    "a barrier of a row is left out": Fault("rows", BARRIER, "", UNORDERED),
     "a warp's barrier of a row is left out": Fault("rows", r"\tbar\.warp\.sync \t-1;\n", "", UNORDERED, -3),
     "a barrier is another one": Fault(
         "threads", BARRIER, r"bar.sync \t1;", "the emulator has one barrier, number 0, of whole blocks"

@@ -42,22 +42,28 @@ def test_parallel_loops_are_launches_with_a_thread_for_each_iteration() -> None:
     assert [one.name for one in launches.workspaces] == ["t"]
 
 
-def test_parallel_loops_in_a_serial_one_are_one_block_whose_threads_meet() -> None:
-    text = """
-function steps(x: float32[8, 100]) -> (y: float32[100]) {
-  parallel z < 100 {
+@pytest.mark.parametrize("place", ["i", "99 - i"])
+def test_parallel_loops_in_a_serial_one_are_one_block_whose_threads_wait_where_they_meet(place: str) -> None:
+    text = f"""
+function steps(x: float32[8, 100]) -> (y: float32[100]) {{
+  allocate t: float32[100] in scratch
+  parallel z < 100 {{
     y[z] = float32(0.0)
-  }
-  serial s < 8 {
-    parallel i < 100 {
-      y[i] = y[i] + x[s, i]
-    }
-  }
-}
+  }}
+  serial s < 8 {{
+    parallel i < 100 {{
+      t[i] = y[i] + x[s, i]
+    }}
+    parallel j < 100 {{
+      y[j] = t[{place.replace("i", "j")}]
+    }}
+  }}
+}}
 """
     first, second = launches_of(parse_function(text)).launches
     assert (blocks(first), first.block, blocks(second), second.block) == (1, (128, 1, 1), 1, (256, 1, 1))
-    assert any(isinstance(one, Barrier) for one in walk_statements(second.body))
+    barriers = sum(isinstance(one, Barrier) for one in walk_statements(second.body))
+    assert barriers == (0 if place == "i" else 2)
 
 
 def test_a_kernel_that_exceeds_shared_memory_is_refused_with_the_numbers() -> None:

@@ -48,6 +48,7 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
     cut = draw.randrange(len(chain) - 1) if len(chain) > 2 else 0
     chain = chain[cut : cut + draw.randint(2, 3)]
     shuffled = draw.sample(chain, len(chain))
+    below = [each.variable.name for each in loops(loop.body)]
     bound = [name.variable.name for name in known if name.binding and loop in loops(name)][1:]
     made, at = _before(draw, function) if "{made}" in row else ("", "")
     return row.format(
@@ -55,6 +56,8 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
         chain=" ".join(chain), backwards=" ".join(chain[::-1]), shuffled=" ".join(shuffled),
         before=before, behind=behind, first=shuffled[0], last=shuffled[-1], filling=filling, cache=cache,
+        room=draw.randint(3, 9), inner=" ".join(draw.sample(below, min(len(below), draw.randint(1, 3))) or [other]),
+        block=draw.choice([each.variable.name for each in known if each.binding] or [one]),
         constant=constant.name, axis=draw.randrange(max(1, len(constant.shape))),
         short=short, instruction=instruction,
         read=_used(draw, loop, False) if "{read}" in row else "",
@@ -91,9 +94,15 @@ ROWS = (
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),
+    (2, "reindex_cache_read {read} at {one} in scratch -> {v} over {inner}"),
+    (1, "pad {cache} {axis} {room}"),
+    (2, "spmd {block} {factor} thread.z -> {v}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
-SUMS = ((3, "rfactor {written} at {one} in scratch -> {v}"),)
+SUMS = (
+    (3, "rfactor {written} at {one} in scratch -> {v}"),
+    (2, "rfactor {written} at {last} in scratch -> {v} around {first}"),
+)
 """What changes the bits of floats."""
 MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))
 

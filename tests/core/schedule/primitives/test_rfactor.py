@@ -78,3 +78,37 @@ def test_what_is_no_reduction_by_one_operation_is_not_split(body, steps, reason)
     step = "rfactor c at k in scratch -> p"
     with pytest.raises(ScheduleError, match=f"^{re.escape(f'cannot {step!r}: {reason}')}$"):
         apply_schedule(function, f"{steps}\n{step}")
+
+
+def test_a_part_may_be_of_all_iterations_of_the_loops_around():
+    """Neighbouring units reduce neighbouring elements: the loop that is split is the inner one."""
+    stages, function = nest("""
+    input a: int32[4, 23]
+    stage c: int32[4] at (i) = reduce add over k < 23 from int32(1): a[i, k]
+    """)
+    steps = "split k 5 -> turn unit\nrfactor c at unit in shared -> parts around turn\nreorder unit turn\n"
+    changed = apply_schedule(function, f"{steps}merge parts.in unit -> unit\nparallel unit")
+    assert "allocate parts: int32[5, 1] in shared" in str(changed)
+    check(stages, changed)
+
+
+@pytest.mark.parametrize(
+    ("function", "outer", "reason"),
+    [
+        (
+            "serial t < 2 { serial k < 3 { c[0] = c[0] + a[t, k] } }",
+            "k",
+            "is not the outermost of the loops around 'k'",
+        ),
+        (
+            "serial t < 2 { c[0] = c[0] + a[t, 0] serial k < 3 { c[0] = c[0] + a[t, k] } }",
+            "t",
+            "between 't' and 'k' stands more than loops: a block",
+        ),
+    ],
+)
+def test_parts_of_other_loops_are_refused(function, outer, reason):
+    text = f"function f(a: float32[2, 3]) -> (c: float32[1]) {{ c[0] = float32(0.0) {function} }}"
+    with pytest.raises(ScheduleError) as caught:
+        apply_schedule(parse_function(text), f"rfactor c at k in shared -> parts around {outer}")
+    assert str(caught.value).endswith(reason)

@@ -212,3 +212,15 @@ def test_a_place_that_data_tell_under_a_condition_is_not_looked_up_before_it(gua
     )
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         apply_schedule(parse_function(text), "cache_read a at i in scratch -> near")
+
+
+def test_units_that_not_all_reach_a_loop_fill_no_cache():
+    function = parse_function("""function f(x: float32[2, 4]) -> (y: float32[2, 4]) {
+      parallel b < 2 bind "block.x" { parallel t < 3 bind "thread.x" {
+        if t == 0 { serial i < 4 { y[b, i] = x[b, i] } }
+      } }
+    }""")
+    step = "cache_read x at i in shared -> near by t"
+    with pytest.raises(ScheduleError) as caught:
+        apply_schedule(function, step)
+    assert str(caught.value) == f"cannot '{step}': 't' and its like must be bound loops around 'i', which all reach"

@@ -22,7 +22,7 @@ REFUSED = [
     ("bind k thread.x", "one iteration of 'k' writes 'c' where another reads or writes it"),
     ("cache_read d at k in shared -> s", "no buffers are called 'd'; there are a, b, c"),
     ("cache_read c at k in shared -> s", "'c' is written inside of 'k'"),
-    ("cache_read a at k in shared -> s by i", "'i' and its like must be bound loops around 'k'"),
+    ("cache_read a at k in shared -> s by i", "'i' and its like must be bound loops around 'k', which all reach"),
     ("cache_write a at k in register -> s", "'a' is not written inside of 'k'"),
     ("compute_at c at i.first", "no nest before that of 'i.first' computes 'c', or more than loops stand between"),
     ("compute_at c at k", "iterations of 'k' share elements of 'c'"),

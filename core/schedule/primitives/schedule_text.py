@@ -21,7 +21,7 @@ from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unrol
 from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline
-from graft.core.schedule.primitives.rfactor import Rfactor
+from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
@@ -30,7 +30,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor,
+    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal,
 )  # fmt: skip
 INPUT = "@"
 """Before the number of an input."""

@@ -77,7 +77,7 @@ class Panels:
         self.keys = scratch("keys", dtype, block * self.depth)
         self.weighted = scratch("values", dtype, self.block * self.across)
 
-    def _key_place(self, vector: Expression, term: Expression) -> Expression:
+    def key_place(self, vector: Expression, term: Expression) -> Expression:
         """Return where the keys of a vector stand: panels as wide as a tile, a row for each term."""
         width, per = self.tile.columns, self.tile.vectors
         panel = b.multiply(b.divide(vector, per), self.depth * width)
@@ -107,7 +107,7 @@ class Panels:
 
         def copied(number: Expression, mask: Expression | None) -> Statement:
             column = ramp(b.add(keys.begin, b.multiply(number, self.lanes)), self.lanes)
-            store = Store(self.keys, (ramp(self._key_place(number, term), self.lanes),), self._key(column, term, mask))
+            store = Store(self.keys, (ramp(self.key_place(number, term), self.lanes),), self._key(column, term, mask))
             return For(term, b.index(self.depth), "serial", store)
 
         tail = If(b.greater(rest, 0), copied(whole, mask_of(rest, self.lanes)))
@@ -128,7 +128,7 @@ class Panels:
         transposed = transpose([variable for variable, _ in bindings], bindings)
         body: Statement = Block(
             tuple(
-                Store(self.keys, (ramp(self._key_place(vector, b.add(start, step)), self.lanes),), value)
+                Store(self.keys, (ramp(self.key_place(vector, b.add(start, step)), self.lanes),), value)
                 for step, value in enumerate(transposed)
             )
         )
@@ -159,17 +159,17 @@ class Panels:
             element = packed_operand(both, turn, b.index(0), count, 2)
         vectors = -(-self.features // self.lanes)
         for number in range(vectors):
-            panel, vector = divmod(number, self.tile.vectors)
             places = {**values.at_head(self.outer), values.axes[-1]: ramp(b.index(number * self.lanes), self.lanes)}
             value = vectorize_expression(element, places, self.last_features if number == vectors - 1 else None)
-            place = self.value_place(b.index(panel), vector, row)
+            place = ramp(self.value_place(b.index(number), row), self.lanes)
             stores.append(Store(self.weighted, (place,), wide(value, self.lanes)))
         return Block(tuple(stores))
 
-    def value_place(self, panel: Expression, vector: int, row: Expression) -> Expression:
-        """Return where a vector of a row of a panel of values stands."""
-        begin = b.add(b.multiply(panel, self.block * self.tile.columns), b.multiply(row, self.tile.columns))
-        return ramp(b.add(begin, vector * self.lanes), self.lanes)
+    def value_place(self, vector: Expression, row: Expression) -> Expression:
+        """Return where a vector of a row of values stands: panels as wide as a tile, a row for each key."""
+        width, per = self.tile.columns, self.tile.vectors
+        panel = b.add(b.multiply(b.divide(vector, per), self.block * width), b.multiply(row, width))
+        return b.add(panel, b.multiply(b.modulo(vector, per), self.lanes))
 
     @property
     def last_features(self) -> Expression | None:

@@ -25,12 +25,13 @@ from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
+from graft.core.schedule.primitives.transpose import Transpose
 from graft.core.tensor_ir.ir import Function
 from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal,
+    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Transpose,
 )  # fmt: skip
 INPUT = "@"
 """Before the number of an input."""

@@ -4,7 +4,8 @@ Queries are taken in blocks of constant height, and for each of them keys and va
 tile of query rows keeps the largest score and the sum of exponentials of each row so far; when a later block has a
 larger score, the sum and the result so far are scaled (Milakov and Gimelshein, "Online normalizer calculation for
 softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size. A few queries, as in a
-step of decoding, read keys and values where they are (`attention_in_place`).
+step of decoding, read keys and values where they are, for a copy would cost more than it saves: a key is a product
+along the terms, and a value is added to the results as it stands.
 
 In bfloat16 queries, keys, values and exponentials are rounded, the sums of exponentials are not.
 """
@@ -27,8 +28,8 @@ from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Split
 from graft.core.schedule.primitives.plain_nest import reduced_element
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
-from graft.core.schedule.primitives.statements import in_vectors, operand_at, ramp, scratch, wide
-from graft.core.schedule.primitives.vectorize import finished, guarded, vectorize_expression
+from graft.core.schedule.primitives.statements import operand_at, scratch
+from graft.core.schedule.primitives.vectorize import finished, guarded
 from graft.core.schedule.products.blocking import wanted_tasks
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tile_candidates import best_tiles
@@ -41,14 +42,13 @@ from graft.core.schedule.products.tiling import (
     with_dot,
 )
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Panels, Rows
-from graft.core.schedule.strategies.attention.attention_in_place import QUERIES as FEW
-from graft.core.schedule.strategies.attention.attention_in_place import InPlace
 from graft.core.schedule.strategies.attention.attention_parts import (
     AttentionStages,
     FactoredProduct,
     attention_stages,
     factored,
     is_weighted,
+    lie_along_vectors,
 )
 from graft.core.schedule.strategies.attention.running_softmax import RunningSoftmax
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
@@ -68,6 +68,8 @@ LEAST_QUERIES = 32
 """The query rows of a block at the least, however many threads there are: each block copies keys and values."""
 KEY_COUNTS = (64, 128, 256, 512, 1024)
 """The keys of a block that tuning tries."""
+FEW = 4
+"""The most queries for which nothing is copied."""
 USUAL = 128
 """The query rows that tiles are chosen for where their number varies."""
 
@@ -81,7 +83,7 @@ def schedule_attention(
         return None
     loops = _Loops(*parts, target, parameters or AttentionParameters())
     body, few = loops.body(), _Loops(*parts, target, AttentionParameters(), few=True)
-    if few.in_place.fits:
+    if few.is_in_place:
         body = simplify_statement(ir.If(b.less_equal(loops.values.extents[-2], FEW), few.body(), body))
     function = kernel.function(finished(body, (*kernel.inputs, *kernel.outputs)))
     return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
@@ -113,6 +115,11 @@ def _piece(extent: ir.Expression, most: int, whole: int) -> int:
         most = split_evenly(int(extent.value), max(1, most)).sizes[0][1]
         return -(-most // whole) * whole
     return max(1, most // whole) * whole
+
+
+def _blocks(extent: ir.Expression, size: int) -> ir.Expression:
+    """Return how many blocks an extent has, the last of which may be cut."""
+    return b.divide(b.add(extent, size - 1), size)
 
 
 class _Loops:
@@ -151,13 +158,17 @@ class _Loops:
         tiles = max(1, min(first // (pitch * size), self.height) // self.tile.rows)
         self.group = FEW if few else tiles * self.tile.rows
         self.multiply = Multiply("dot2_bf16" if self.rounds else "")
-        self.in_place = InPlace(scores, values, self.lanes)
         self.softmax = RunningSoftmax(
             scores.epilogue, self.outer, self.lanes, self.group, self.height, pitch,
             empty_is_zero=stages.empty_is_zero, nan_is_zero=stages.nan_is_zero, rounds=self.rounds,
         )  # fmt: skip
         self.results = scratch("results", self.kind.dtype, self.height, self.panels.across)
         self.queries = scratch("queries", "bfloat16", self.height, -(-self.panels.terms // self.lanes) * self.lanes)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a few queries can be taken so that keys and values are read where they are."""
+        return lie_along_vectors(self.scores, self.values, self.lanes)
 
     def _tile(self, target: Target, own: AttentionParameters) -> RegisterTile:
         target, busy = with_dot("dot2_bf16" if self.rounds else "", target)
@@ -187,42 +198,43 @@ class _Loops:
         copies = () if self.few else (self.panels.keys, self.panels.weighted)
         rounded_rows = (self.queries,) if self.rounds else ()
         body = allocate([*reversed((*copies, *rounded_rows, self.results, *self.softmax.buffers))], body)
-        body = ir.For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
         outer = zip(self.outer, self.values.extents, strict=False)
-        heads = ((index, extent) for index, extent in outer if isinstance(index, ir.Variable))
-        return loops_over(heads, body, "parallel")
+        heads = [(index, extent) for index, extent in outer if isinstance(index, ir.Variable)]
+        return loops_over([*heads, (number, _blocks(queries, self.height))], body, "parallel")
 
     def _queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
         """Return the blocks of keys for one block of queries; without any key one block of none."""
         number, own, vectors = ir.Variable("block"), ir.Variable("own"), ir.Variable("vectors")
         group, row, height = ir.Variable("group"), ir.Variable("row"), ir.Variable("height")
         keys = self.scores.extents[-1]
-        blocks = b.maximum(b.divide(b.add(keys, self.block - 1), self.block), 1)
+        blocks = b.maximum(_blocks(keys, self.block), 1)
         begin = b.multiply(number, self.block)
         block = Keys(begin, own, vectors, b.equal(number, 0), b.equal(number, b.subtract(blocks, 1)))
         body: ir.Statement = self._group(Rows(first, row, height), block)
         body = ir.Let(height, b.minimum(b.subtract(count, row), self.group), body)
         body = ir.Let(row, b.multiply(group, self.group), body)
-        groups = ir.For(group, b.divide(b.add(count, self.group - 1), self.group), "serial", body)
+        groups = loops_over([(group, _blocks(count, self.group))], body)
         copies = () if self.few else (self.panels.key_copies(block), self.panels.value_copies(block))
         body = ir.Block((*copies, groups))
-        body = ir.Let(vectors, b.divide(b.add(own, self.lanes - 1), self.lanes), body)
-        body = ir.For(number, blocks, "serial", ir.Let(own, b.minimum(b.subtract(keys, begin), self.block), body))
+        body = ir.Let(
+            own, b.minimum(b.subtract(keys, begin), self.block), ir.Let(vectors, _blocks(own, self.lanes), body)
+        )
+        body = loops_over([(number, blocks)], body)
         return ir.Block((self._rounded_queries(first, count), body)) if self.rounds else body
 
     def _rounded_queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
         """Return what stores the rows of a block in bfloat16, zeros up to the end of the last vector."""
-        scores, lanes, row = self.scores, self.lanes, ir.Variable("row")
-        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(first, row)}
-
-        def vector(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
-            along = ramp(begin, lanes)
-            elements = wide(vectorize_expression(scores.left, {**places, scores.term: along}, mask), lanes)
-            if mask is not None:
-                elements = ir.Select(mask, elements, wide(ir.Constant(0.0, self.kind), lanes))
-            return ir.Store(self.queries, (row, along), rounded(elements))
-
-        return ir.For(row, count, "serial", in_vectors("step", self.panels.terms, lanes, vector))
+        scores, (row, vector, lane) = self.scores, (ir.Variable(name) for name in ("i", "v", "lane"))
+        term = b.add(b.multiply(vector, self.lanes), lane)
+        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(first, row), scores.term: term}
+        element = substitute(scores.left, places)
+        if self.panels.terms % self.lanes:
+            inside = b.less(term, self.panels.terms)
+            element = ir.Select(inside, guarded(element, inside, (vector, lane)), ir.Constant(0.0, self.kind))
+        vectors = -(-self.panels.terms // self.lanes)
+        axes = [(row, count), (vector, b.index(vectors)), (lane, b.index(self.lanes))]
+        store = ir.Store(self.queries, (row, term), rounded(element))
+        return taken(loops_over(axes, store), (Vectorize("lane"), Unroll("v")))
 
     def _group(self, rows: Rows, keys: Keys) -> ir.Statement:
         """Return what a group of rows makes of a block of keys."""
@@ -330,7 +342,7 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
         return None
     queries = parts[2].extents[-2]
     is_few = isinstance(queries, ir.Constant) and int(queries.value) <= FEW
-    if is_few and _Loops(*parts, target, AttentionParameters(), few=True).in_place.fits:
+    if is_few and _Loops(*parts, target, AttentionParameters(), few=True).is_in_place:
         return False
     return _rounds_factors(parts[1], target)
 

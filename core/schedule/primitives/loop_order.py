@@ -84,7 +84,7 @@ class Split(Step):
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)
         body = map_statement(loop.body, substitution({loop.variable: place}))
-        same = _with_symbols(function, Simplifier())
+        same = Simplifier() if self.tail else _with_symbols(function, Simplifier())
         up = 0 if self.tail else self.factor - 1
         count = same(Binary("div", combine("add", loop.extent, up), index(self.factor)))
         rest = same(Binary("mod", loop.extent, index(self.factor)))

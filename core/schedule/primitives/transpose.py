@@ -57,7 +57,7 @@ class Transpose(Step):
         lanes = ir.Ramp(index(0), 1, count)
         stores = []
         for number, value in enumerate(columns):
-            places = {across.variable: lanes, along.variable: index(number)}
+            places: dict[ir.Variable, ir.Expression] = {across.variable: lanes, along.variable: index(number)}
             indices = tuple(vectorize_expression(place, places) for place in store.indices)
             stores.append(ir.Store(store.buffer, indices, value))
         square = bind(bindings, ir.Block(tuple(stores)))

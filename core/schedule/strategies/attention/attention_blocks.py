@@ -103,8 +103,10 @@ class Panels:
                 element = Bitcast(rounded(pair), PACKED_DTYPE)
             steps = (Split("k", self.lanes, "run", "k"), Transpose("lane", "k"))
         else:
-            element = packed_operand(rounded(scores.right), scores.term, term, self.terms, 2) if self.rounds else None
-            element = substitute(element or scores.right, {scores.term: term, scores.axes[-1]: b.add(keys.begin, key)})
+            element = scores.right
+            if self.rounds:
+                element = packed_operand(rounded(element), scores.term, term, self.terms, 2)
+            places |= {scores.term: term, scores.axes[-1]: b.add(keys.begin, key)}
             element = guarded(substitute(element, places), b.less(key, keys.count), (vector, lane))
             steps = (Vectorize("lane"), Unswitch("v", "cut")) if self.lanes > 1 else ()
         store = Store(self.keys, (b.add(self.key_place(vector, term), lane),), element)

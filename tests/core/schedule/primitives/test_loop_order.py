@@ -246,3 +246,5 @@ def test_a_factor_that_divides_an_open_extent_leaves_nothing_over():
     changed = apply_schedule(function, "split i 8 -> v i")
     assert "if " not in str(changed)
     assert [print_expression(loop.extent) for loop in loops(changed.body)] == ["n", "8"]
+    tailed = apply_schedule(function, "split i 8 -> v i tail rest")  # who asks for one goes on with it
+    assert [loop.variable.name for loop in loops(tailed.body)] == ["v", "i", "rest"]

@@ -80,7 +80,7 @@ class Rfactor(Step):
         inner = visit.map_accesses(loop.body, {buffer}, own)
         reduced = replace(loop, body=ir.Block((start, inner)) if outer is loop else inner)
         nest = with_loop(outer, loop.variable, lambda _: reduced)
-        behind = ir.For(turn, shape[0], "serial", add)
+        behind = ir.For(turn, shape[0], "serial", visit.map_statement(add, visit.substitution({loop.variable: turn})))
         new = ir.Allocate(parts, ir.Block((nest, behind) if outer is loop else (start, nest, behind)))
         changed = with_loop(function.body, outer.variable, lambda _: new)
         check_shared(self, changed, loop, buffer, "add to what others add to")

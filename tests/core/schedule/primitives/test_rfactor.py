@@ -21,6 +21,11 @@ def test_a_split_sum_has_parts_of_its_own_that_are_added_up_behind_it():
     check(stages, changed)
 
 
+def test_parts_may_be_of_elements_that_differ_between_iterations():
+    stages, function = matmul(dtype="int32")
+    check(stages, apply_schedule(function, "reorder j i\nrfactor c at j in scratch -> parts"))
+
+
 @pytest.mark.parametrize(("operator", "first"), [("add", "0"), ("mul", "1"), ("min", "2000"), ("max", "-2000")])
 @pytest.mark.parametrize(
     "steps", ["rfactor c at k in scratch -> p\nparallel k", "reorder k i\nrfactor c at k in scratch -> p"]

@@ -18,6 +18,7 @@ from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
 from graft.core.schedule.primitives.statements import registers
 from graft.core.schedule.primitives.step import combine
+from graft.core.schedule.primitives.transpose import transposed
 from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -180,7 +181,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
             columns.append(_bind(bindings, vector))
         kept.append(registers("rows", load.type.dtype, lanes, lanes))
         own: list[tuple[ir.Expression, ...]] = [(b.index(row), ir.Ramp(b.index(0), 1, lanes)) for row in range(lanes)]
-        filled = zip(own, transpose(columns, bindings), strict=True)
+        filled = zip(own, transposed(columns, bindings), strict=True)
         # Bindings of all loads in each other would be deeper than Python's functions may call each other.
         parts.append(bind(bindings, ir.Block(tuple(ir.Store(kept[-1], at, row) for at, row in filled))))
         for row, at in enumerate(own):
@@ -233,20 +234,3 @@ def _bind(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expressio
     variable = ir.Variable(f"row{len(bindings)}", value.type)
     bindings.append((variable, value))
     return variable
-
-
-def transpose(vectors: Sequence[ir.Variable], bindings: list[tuple[ir.Variable, ir.Expression]]) -> list[ir.Variable]:
-    """Transpose a square of vectors by exchanging ever smaller blocks; ``bindings`` gets the steps."""
-    rows, lanes = list(vectors), len(vectors)
-    distance = lanes // 2
-    while distance:
-        lower = tuple(lane if not lane & distance else lanes + lane - distance for lane in range(lanes))
-        upper = tuple(lane + distance if not lane & distance else lanes + lane for lane in range(lanes))
-        for row in range(lanes):
-            if not row & distance:
-                pair = (rows[row], rows[row + distance])
-                rows[row], rows[row + distance] = (
-                    _bind(bindings, ir.Shuffle(pair, chosen)) for chosen in (lower, upper)
-                )
-        distance //= 2
-    return rows

@@ -372,6 +372,8 @@ def _leaves(
             yield [*own, *(one for load in masks for one in conjuncts(load.mask))]
         case _:
             inside = visit.statement_children(statement)
+            if every and isinstance(statement, ir.Let):
+                yield [one for load in visit.loads(statement.value) for one in conjuncts(load.mask)]
             for inner in inside:
                 yield from _leaves(inner, around, every)
             if not inside:

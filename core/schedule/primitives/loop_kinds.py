@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.dependence import carried
 from graft.core.schedule.primitives.step import Step, around, bounded, constant_extent, find, with_body, with_loop
 from graft.core.schedule.primitives.vectorize import jammed, lower_loops
-from graft.core.tensor_ir.ir import Allocate, Barrier, Buffer, CallExtern, For, Function, Issue, Let, LoopKind
-from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, walk_expressions, walk_statements
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Bitcast,
+    Buffer,
+    CallExtern,
+    Expression,
+    For,
+    Function,
+    If,
+    Intrinsic,
+    Issue,
+    Let,
+    LoopKind,
+    Variable,
+)
+from graft.core.tensor_ir.visit import children, free_variables, loads, statement_expressions, walk_statements
 
 MOST_COPIES = 1024
 """Copies of a body, or lanes of a vector, that a loop may become."""
@@ -117,10 +134,13 @@ def _check_inside(step: Step, loop: For, kinds: tuple[LoopKind, ...], reason: st
 def _check_alike(step: Step, loop: For) -> None:
     """Check that lanes are of scalars, and share what must be the same: loops inside and the shapes of memory."""
     own, known = {loop.variable}, set[Buffer]()
+    every = [node for one in walk_statements(loop.body) for node in statement_expressions(one)]
     for one in walk_statements(loop.body):
         expressions = statement_expressions(one)
-        if any(expression.type.lanes > 1 for expression in walk_expressions(*expressions)):
+        if _has_vectors(expressions, own):
             step.fail(f"in '{loop.variable.name}' are vectors already")
+        if isinstance(one, If) and not free_variables(one.condition).isdisjoint(own) and _has_vectors(every):
+            step.fail(f"a condition in '{loop.variable.name}' would switch off vectors that its lanes share")
         differs = not free_variables(*expressions).isdisjoint(own) or any(
             load.buffer in known for load in loads(*expressions)
         )
@@ -132,6 +152,25 @@ def _check_alike(step: Step, loop: For) -> None:
             if differs:
                 step.fail(f"the shape of '{one.buffer.name}' is not the same in all lanes")
             known.add(one.buffer)
+
+
+def _has_vectors(expressions: Iterable[Expression], own: Collection[Variable] | None = None) -> bool:
+    """Whether there are vectors other than groups of small numbers: operands of dot products, and words of them.
+
+    Words that do not depend on ``own`` variables are what all lanes share; all are vectors if there are none given.
+    """
+    found: list[Expression] = []
+    for node in expressions:
+        if isinstance(node, Intrinsic) and node.name in DOTS:
+            found += [one.value if isinstance(one, Bitcast) else one for one in node.arguments]
+        elif own is not None and isinstance(node, Bitcast) and node.type.lanes == 1 and node.value.type.lanes > 1:
+            if not free_variables(node).isdisjoint(own):
+                return True
+        elif node.type.lanes > 1:
+            return True
+        else:
+            found += children(node)
+    return bool(found) and _has_vectors(found, own)
 
 
 def _check_around(step: Step, function: Function, loop: For) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from graft.core.schedule.primitives.statements import LINE, multiply_add, scratch
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import substitute
+from graft.core.types import INT64
 from graft.errors import ScheduleError
 
 
@@ -31,6 +32,41 @@ def plain_nest(
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
     return ir.Function(name, (*inputs, *outputs), len(outputs), body, origin)
+
+
+def element(stage: ir.Stage) -> ir.Statement:
+    """Return what computes one element of a stage, a reduction in a register."""
+    reduction = stage.reduction
+    if reduction is None:
+        return ir.Store(stage.buffer, stage.axes, stage.value)
+
+    def finish(total: ir.Expression) -> ir.Statement:
+        known = {} if stage.epilogue_variable is None else {stage.epilogue_variable: total}
+        return ir.Store(stage.buffer, stage.axes, substitute(stage.epilogue or total, known))
+
+    def term(total: ir.Expression) -> ir.Expression:
+        return ir.Binary(reduction.operator, total, stage.value)
+
+    axes = [(axis.variable, axis.extent) for axis in reduction.axes]
+    return reduced_element(reduction.initial, axes, term, finish)
+
+
+def reduced_element(
+    initial: ir.Expression,
+    axes: Iterable[tuple[ir.Variable, ir.Expression]],
+    term: Callable[[ir.Expression], ir.Expression],
+    finish: Callable[[ir.Expression], ir.Statement],
+    around: Callable[[ir.Statement], ir.Statement] = lambda store: store,
+) -> ir.Statement:
+    """Return what reduces one element in a register: ``term`` is what becomes of it, ``finish`` takes the result.
+
+    ``around`` gives what stands in the loops beside the store of a term.
+    """
+    total = ir.Buffer("total", initial.type.dtype, (ir.Constant(1, INT64),), None, "register", LINE)
+    home = (ir.Constant(0, INT64),)
+    own = ir.Load(total, home)
+    loop = loops_over(axes, around(ir.Store(total, home, term(own))))
+    return ir.Allocate(total, ir.Block((ir.Store(total, home, initial), loop, finish(own))))
 
 
 Stores: TypeAlias = Callable[[Sequence[ir.Expression], ir.Expression], Sequence[ir.Store]]

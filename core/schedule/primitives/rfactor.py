@@ -1,4 +1,4 @@
-"""The primitive that splits a sum, or another reduction, among the iterations of a loop: rfactor."""
+"""Primitives that split a sum, or another reduction, into parts, and add these up in a vector: rfactor, horizontal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.schedule.primitives.dependence import accesses
-from graft.core.schedule.primitives.loop_order import perfect_nest
 from graft.core.schedule.primitives.staging import buffer_named, check_shared, region_of
 from graft.core.schedule.primitives.step import (
     Step,
     bounded,
     combine,
     constant_extent,
+    find,
     find_place,
     index,
     with_body,
     with_loop,
 )
+from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir, numerics, visit
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.types import Type
 
@@ -31,8 +33,8 @@ class Rfactor(Step):
 
     So iterations no longer depend on each other (Suriana, Adams, Kamil, "Parallel associative reductions in Halide",
     2017). Sums and products of floats are taken in another order: of n terms the sum moves by at most 2 n eps times the
-    sum of their magnitudes. Minima, maxima and integers keep every bit. The loop may stand in others, of which the
-    outermost is named: then each of its iterations has one part for all of theirs.
+    sum of their magnitudes. Minima, maxima (of zeros perhaps the other one) and integers keep every bit. With a loop
+    ``around`` it, all iterations of that go on with the same parts.
     """
 
     form = "rfactor {buffer} at {loop} in {memory} -> {parts} around {outer}"
@@ -47,13 +49,9 @@ class Rfactor(Step):
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; split its sums before")
-        whole = self._whole(function, loop)
-        operator, simplifier = self._operator(whole, buffer), bounded(function.body)
-        if whole is not loop and sum(one.buffer is buffer for one in accesses(whole.body)) != sum(
-            one.buffer is buffer for one in accesses(loop.body)
-        ):
-            self.fail(f"'{self.buffer}' is used around '{self.loop}', too")
-        region = region_of(self, whole.body, buffer, simplifier, [whole.variable] if whole is not loop else ())
+        outer = self._outer(function, loop, buffer)
+        operator, simplifier = self._operator(outer, buffer), bounded(function.body)
+        region = region_of(self, loop.body if outer is loop else outer, buffer, simplifier)
         shape = (index(constant_extent(self, loop)), *map(index, region.size))
         parts = ir.Buffer(self.parts, buffer.dtype, shape, None, self.memory)
 
@@ -63,6 +61,7 @@ class Rfactor(Step):
             )
             return parts, (loop.variable, *offsets)
 
+        turn, home = (ir.Variable(f"{self.parts}.{what}") for what in ("turn", "in"))
         clear, last = (
             [
                 ir.Variable(f"{self.parts}.{what}.{number}") if size > 1 else index(0)
@@ -73,39 +72,40 @@ class Rfactor(Step):
         for offset, size in zip(last, region.size, strict=True):
             if isinstance(offset, ir.Variable):
                 simplifier.with_range(offset, (0, size - 1))
-        turn = ir.Variable(f"{self.parts}.turn")
-        begin = loop.variable if whole is loop else ir.Variable(f"{self.parts}.in")
 
         def nest(places: Sequence[ir.Expression], body: ir.Statement) -> ir.Statement:
             pairs = zip(places, shape[1:], strict=True)
             return loops_over([(one, size) for one, size in pairs if isinstance(one, ir.Variable)], body)
 
-        first = nest(clear, ir.Store(parts, (begin, *clear), _identity(operator, buffer.dtype)))
         place = region.place(last)
         joined = ir.Binary(operator, ir.Load(buffer, place), ir.Load(parts, (turn, *last)))
         inside = region.inside(last, simplifier)
         add: ir.Statement = ir.Store(buffer, place, joined)
         add = nest(last, add if inside is None else ir.If(inside, add))
+        at = loop.variable if outer is loop else home
+        start = nest(clear, ir.Store(parts, (at, *clear), _identity(operator, buffer.dtype)))
+        if outer is not loop:
+            start = ir.For(home, shape[0], "serial", start)
+        inner = visit.map_accesses(loop.body, {buffer}, own)
+        reduced = replace(loop, body=ir.Block((start, inner)) if outer is loop else inner)
+        whole = with_loop(outer, loop.variable, lambda _: reduced)
         behind = ir.For(turn, shape[0], "serial", visit.map_statement(add, visit.substitution({loop.variable: turn})))
-        each = visit.map_accesses(whole.body, {buffer}, own)
-        if whole is loop:
-            main: tuple[ir.Statement, ...] = (replace(loop, body=ir.Block((first, each))),)
-        else:
-            main = (ir.For(begin, shape[0], "serial", first), replace(whole, body=each))
-        new = ir.Allocate(parts, ir.Block((*main, behind)))
-        changed = with_loop(function.body, whole.variable, lambda _: new)
-        check_shared(self, changed, whole, buffer, "add to what others add to")
+        new = ir.Allocate(parts, ir.Block((whole, behind) if outer is loop else (start, whole, behind)))
+        changed = with_loop(function.body, outer.variable, lambda _: new)
+        check_shared(self, changed, outer, buffer, "add to what others add to")
         return with_body(function, changed)
 
-    def _whole(self, function: ir.Function, loop: ir.For) -> ir.For:
-        """Return the outermost loop of the reduction."""
+    def _outer(self, function: ir.Function, loop: ir.For, buffer: ir.Buffer) -> ir.For:
+        """Return the loop around which the parts are kept: the loop itself, or one around it."""
         if not self.outer:
             return loop
-        (name, *others) = self.outer
-        chain, _, _ = perfect_nest(self, function, (name, self.loop))
-        if others or chain[0].variable.name != name or chain[-1] is not loop or name == self.loop:
-            self.fail(f"'{' '.join(self.outer)}' is not the outermost of the loops around '{self.loop}'")
-        return chain[0]
+        if len(self.outer) > 1:
+            self.fail(f"one loop is around '{self.loop}', not '{' '.join(self.outer)}'")
+        outer = find_place(self, function.body, self.outer[0])
+        uses, inside = (sum(one.buffer is buffer for one in accesses(body)) for body in (outer.body, loop.body))
+        if uses != inside or not any(one is loop for one in visit.walk_statements(outer.body)):
+            self.fail(f"'{outer.variable.name}' does more to '{self.buffer}' than '{self.loop}' in it")
+        return outer
 
     def _operator(self, loop: ir.For, buffer: ir.Buffer) -> ir.BinaryOperator:
         """Return by what all that a loop does to a buffer reduces into it."""
@@ -118,6 +118,50 @@ class Rfactor(Step):
         return operator
 
 
+@dataclass(frozen=True, slots=True)
+class Horizontal(Step):
+    """Makes a loop that reduces neighbouring elements into one element a single operation across the lanes of a vector.
+
+    Sums and products of floats are taken in another order, as by `Rfactor`, whose parts it adds up.
+    """
+
+    form = "horizontal {loop}"
+    loop: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with one store in the place of the loop."""
+        loop = find(self, function.body, self.loop)
+        count, (store, parts) = constant_extent(self, loop), self._reduction(loop)
+        assert isinstance(store.value, ir.Binary)
+        lanes = vectorize_expression(parts, {loop.variable: ir.Ramp(index(0), 1, count)})
+        value = ir.Binary(store.value.operator, store.value.left, ir.Horizontal(store.value.operator, lanes))
+        new = replace(store, value=value)
+        return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+    def _reduction(self, loop: ir.For) -> tuple[ir.Store, ir.Load]:
+        """Return the store of a loop, and what it reduces."""
+        store = loop.body
+        while isinstance(store, ir.For) and store.extent == index(1):  # as of parts of one element
+            store = visit.map_statement(store.body, visit.substitution({store.variable: index(0)}))
+        match store:
+            case ir.Store(buffer, indices, ir.Binary(_, ir.Load(), ir.Load(places, _, None) as parts), None) if (
+                loop.kind == "serial"
+                and _reduces(store, buffer)
+                and places is not buffer
+                and loop.variable not in visit.free_variables(*indices)
+                and self._are_neighbours(parts, loop.variable)
+            ):
+                return store, parts
+        self.fail(f"'{self.loop}' does more than reduce neighbouring elements of one buffer into an element of another")
+
+    def _are_neighbours(self, parts: ir.Load, variable: ir.Variable) -> bool:
+        """Whether iterations read one element after the other: a step of one along the last axis that is longer."""
+        *_, last = [n for n, extent in enumerate(parts.buffer.shape) if extent != index(1)] or [-1]
+        others = [place for n, place in enumerate(parts.indices) if n != last]
+        step = Simplifier()(combine("sub", parts.indices[last], variable))
+        return last >= 0 and not any(variable in visit.free_variables(one) for one in (*others, step))
+
+
 def _reduces(statement: ir.Statement, buffer: ir.Buffer) -> ir.BinaryOperator | None:
     """Return by what a store reduces into an element of a buffer of which it uses nothing else, None if it does not."""
     if not isinstance(statement, ir.Store) or statement.buffer is not buffer:
@@ -127,6 +171,8 @@ def _reduces(statement: ir.Statement, buffer: ir.Buffer) -> ir.BinaryOperator | 
             terms = [term]
         case ir.Intrinsic("fma", (left, right, ir.Load() as old)):
             operator, terms = "add", [left, right]
+        case ir.Select(ir.Binary("gt", term, ir.Load() as old), chosen, kept) if chosen == term and kept == old:
+            operator, terms = "max", [term]  # a NaN is never greater: what is reduced has none
         case _:
             return None
     is_same = old.buffer is buffer and old.indices == statement.indices and old.mask is None

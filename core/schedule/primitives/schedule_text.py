@@ -22,17 +22,18 @@ from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline
 from graft.core.schedule.primitives.reindexing import Pad, ReindexCacheRead
-from graft.core.schedule.primitives.rfactor import Rfactor
+from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
+from graft.core.schedule.primitives.transpose import Transpose
 from graft.core.schedule.primitives.units import Spmd, Tree
 from graft.core.tensor_ir.ir import Function
 from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Spmd, Tree,
+    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
     ReindexCacheRead, Pad,
 )  # fmt: skip
 INPUT = "@"

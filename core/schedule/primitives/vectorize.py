@@ -6,11 +6,12 @@ Schedules write scalar loops and mark them; these functions give the vectors. Af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from graft.core.lazy import Lazy
+from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
@@ -29,6 +30,17 @@ def vectorize_expression(
     return vectorizer(values, mask)(expression)
 
 
+def guarded(expression: ir.Expression, mask: ir.Expression | None, moving: Collection[ir.Variable]) -> ir.Expression:
+    """Return the expression with a mask at each `Load` whose place depends on one of the variables ``moving``."""
+
+    def rule(node: ir.Expression) -> ir.Expression:
+        if isinstance(node, ir.Load) and not visit.free_variables(*node.indices).isdisjoint(moving):
+            return replace(node, mask=both(node.mask, mask))
+        return node
+
+    return visit.ExpressionMap(rule)(expression)
+
+
 def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression | None = None) -> visit.ExpressionMap:
     """Return the map behind `vectorize_expression`, to be applied to several expressions that share parts."""
 
@@ -45,6 +57,8 @@ def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression 
 def align(node: ir.Expression) -> ir.Expression:
     """Broadcast the scalar operands of an operation that has a vector operand."""
     operands = visit.children(node)
+    if isinstance(node, ir.Intrinsic) and node.name in DOTS:
+        return _align_groups(node, operands)
     lanes = max((operand.type.lanes for operand in operands), default=1)
     if lanes == 1:
         return node
@@ -54,6 +68,20 @@ def align(node: ir.Expression) -> ir.Expression:
         )
         operands = tuple(broadcast(operand, lanes) for operand in operands)
     return visit.in_lanes(node, operands, lanes)
+
+
+def _align_groups(node: ir.Intrinsic, operands: tuple[ir.Expression, ...]) -> ir.Expression:
+    """Return a dot product in as many lanes as its sum or its operands have groups: others are words in all lanes."""
+    total, *groups = operands
+    width = DOTS[node.name].width
+    lanes = max(total.type.lanes, *(one.type.lanes // width for one in groups))
+    wide: list[ir.Expression] = [broadcast(total, lanes)]
+    for one in groups:
+        if one.type.lanes != width * lanes:
+            assert isinstance(one, ir.Bitcast), f"{one.type} cannot become {lanes} groups"
+            one = replace(one, value=broadcast(one.value, lanes))
+        wide.append(one)
+    return ir.Intrinsic(node.name, tuple(wide), node.type.with_lanes(lanes))
 
 
 def broadcast(expression: ir.Expression, lanes: int) -> ir.Expression:
@@ -158,7 +186,10 @@ class _Lanes:
                 assert isinstance(mapped, ir.Store), mapped
                 home, places = self._place(mapped)
                 own = self._mask(self._is_own(mapped.buffer, mask), home, places, mask)
-                return _vector_store(replace(mapped, buffer=home, indices=places), own)
+                stored = replace(mapped, buffer=home, indices=places)
+                if home.memory == "register" and self._mask(True, home, places, own) is not own:
+                    return _kept(stored, own)
+                return _vector_store(stored, own)
             case ir.Let(variable, value, body):
                 bound = vector(value)
                 fresh = self.values[variable] = ir.Variable(variable.name, bound.type)
@@ -177,6 +208,15 @@ class _Lanes:
         if isinstance(statement, ir.CallExtern | ir.Barrier | ir.Issue | ir.Push | ir.Pop):
             raise AssertionError(f"a {type(statement).__name__} cannot be vectorised")
         return visit.with_parts(statement, vector, lambda inner: self.statement(inner, mask))
+
+
+def _kept(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
+    """Return a store to registers that keeps those of lanes that are off: they are stored as they were."""
+    full = _vector_store(store, mask)
+    if full.mask is None or full.mask.type.lanes == 1:
+        return full
+    old = ir.Load(full.buffer, full.indices)
+    return replace(full, value=ir.Select(full.mask, full.value, old), mask=None)
 
 
 def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
@@ -293,7 +333,7 @@ class _Jam:
 
     def statement(self, statement: ir.Statement) -> ir.Statement:
         """Return the copies of a statement."""
-        if isinstance(statement, ir.Block | ir.For) and all(
+        if isinstance(statement, ir.Block | ir.For | ir.If) and all(
             copy(one) is one for one in visit.statement_expressions(statement) for copy in self.maps
         ):
             return visit.with_parts(statement, lambda expression: expression, self.statement)

@@ -8,13 +8,18 @@ matrix multiplication", 2008).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 from graft.core.machine.machine import Costs, Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives import loop_order
+from graft.core.schedule.primitives.loop_kinds import Jam, Vectorize
+from graft.core.schedule.primitives.loop_order import Reorder
+from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.dot_grouping import PAIRS
 from graft.core.tensor_ir import ir
 from graft.core.types import FLOATS, element_bits, is_custom
@@ -78,6 +83,34 @@ def least_overlapping(width: int, most: int) -> int:
 def halves(height: int) -> list[int]:
     """Return a height, half of it, a quarter of it and so on, down to 1: what is left over goes in few tiles."""
     return [height >> shift for shift in range(height.bit_length())]
+
+
+def in_tiles(tile: RegisterTile, count: int | None = None) -> Iterator[Step]:
+    """Yield the steps that make register tiles of loops over vectors ``v``, rows ``i`` and a vector's ``lane``.
+
+    Rows that are left over are in tiles of half, a quarter, ... of the height; vectors are one by one where their
+    ``count`` is not known, else in a tile as narrow as they are many.
+    """
+    whole, rest = (1, 1) if count is None else divmod(count, tile.vectors)
+    parts = [("i", "v" if tile.vectors > 1 else "")]
+    if tile.lanes > 1:
+        yield Vectorize("lane")
+    if whole and tile.vectors > 1:
+        yield loop_order.Split("v", tile.vectors, "panel", "v", ("rest",) if rest else ())
+        if rest:
+            parts.append(("i.rest", "" if count is None else "rest"))
+    for name, vector in parts:
+        row = name
+        if vector:
+            yield Reorder((name, vector))
+        for height, lower in pairwise((*halves(tile.rows), 0)):
+            below, beside = f"{name}.{lower}", f"{vector}.{name}.{lower}" if vector else ""
+            if lower:
+                yield loop_order.Split(row, height, f"{row}.tile", row, (below,))
+                yield from (Reorder((vector, row)),) if vector else ()
+                yield Jam(row)
+            yield from (Jam(vector),) if vector else ()
+            row, vector = below, beside
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from graft.core.machine.machine import KIB
 from graft.core.machine.rows import THREADS, caches
 from graft.core.machine.target import Target
-from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.primitives.plain_nest import element
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
@@ -23,7 +23,7 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import loops_over
-from graft.core.tensor_ir.visit import loads, substitute
+from graft.core.tensor_ir.visit import loads
 
 EVERY = frozenset(Trait)
 
@@ -60,21 +60,6 @@ def finished(kernel: Kernel, body: ir.Statement, **knobs: int | str) -> Schedule
 def element_nest(stage: ir.Stage) -> ir.Statement:
     """Return parallel loops over the elements of a stage."""
     return loops_over(zip(stage.axes, stage.buffer.shape, strict=True), element(stage), "parallel")
-
-
-def element(stage: ir.Stage) -> ir.Statement:
-    """Return what computes one element of a stage."""
-    if stage.reduction is None:
-        return ir.Store(stage.buffer, stage.axes, stage.value)
-    total = ir.Buffer("total", stage.reduction.initial.type.dtype, (b.index(1),), memory="register")
-    zero = (b.index(0),)
-    term = b.binary(stage.reduction.operator, ir.Load(total, zero), stage.value)
-    loop: ir.Statement = ir.Store(total, zero, term)
-    loop = loops_over(((axis.variable, axis.extent) for axis in stage.reduction.axes), loop)
-    value = ir.Load(total, zero)
-    result = value if stage.epilogue is None else substitute(stage.epilogue, {stage.epilogue_variable: value})  # type: ignore[dict-item]
-    first = ir.Store(total, zero, stage.reduction.initial)
-    return ir.Allocate(total, ir.Block((first, loop, ir.Store(stage.buffer, stage.axes, result))))
 
 
 def scalar(target: Target) -> Target:

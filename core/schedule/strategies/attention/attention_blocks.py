@@ -7,16 +7,21 @@ from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent, stride
+from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.loops.tiled_transpose import transpose
-from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
-from graft.core.schedule.primitives.vectorize import vectorize_expression
+from graft.core.schedule.primitives.bounds import Unswitch
+from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Split
+from graft.core.schedule.primitives.statements import divided, ramp, scratch
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.transpose import Transpose
+from graft.core.schedule.primitives.vectorize import guarded, vectorize_expression
 from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, packed_operand
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
-from graft.core.tensor_ir.ir import Bitcast, Block, Expression, For, If, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Bitcast, Block, Expression, Statement, Store, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.statements import bind
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import loads, substitute
 
 
@@ -43,11 +48,6 @@ class Rows:
     def place(self) -> Expression:
         """The number of the first row among all queries."""
         return b.add(self.first, self.begin)
-
-
-def mask_of(count: Expression, lanes: int) -> Expression:
-    """Return which lanes of a vector there are of ``count`` elements."""
-    return b.less(ramp(b.index(0), lanes), wide(count, lanes))
 
 
 class Panels:
@@ -77,20 +77,11 @@ class Panels:
         self.keys = scratch("keys", dtype, block * self.depth)
         self.weighted = scratch("values", dtype, self.block * self.across)
 
-    def _key_place(self, vector: Expression, term: Expression) -> Expression:
+    def key_place(self, vector: Expression, term: Expression) -> Expression:
         """Return where the keys of a vector stand: panels as wide as a tile, a row for each term."""
         width, per = self.tile.columns, self.tile.vectors
         panel = b.multiply(b.divide(vector, per), self.depth * width)
         return b.add(b.add(panel, b.multiply(term, width)), b.multiply(b.modulo(vector, per), self.lanes))
-
-    def _key(self, column: Expression, row: Variable, mask: Expression | None) -> Expression:
-        """Return a row of a panel, in vectors of keys."""
-        scores = self.scores
-        element = substitute(scores.right, {scores.term: row})
-        if self.rounds:
-            element = packed_operand(rounded(scores.right), scores.term, row, self.terms, 2)
-        places = {**scores.at_head(self.outer), scores.axes[-1]: column}
-        return wide(vectorize_expression(element, places, mask), self.lanes)
 
     def rows_of(self, keys: Expression) -> Expression:
         """Return how many rows of a panel of values so many keys have."""
@@ -98,81 +89,55 @@ class Panels:
 
     def key_copies(self, keys: Keys) -> Statement:
         """Return the copy of a block of keys into panels: transposed in registers where they lie along the terms."""
-        along = all(stride(load.indices[-1], self.scores.term, Simplifier()) == 1 for load in loads(self.scores.right))
-        masked = any(load.mask is not None for load in loads(self.scores.right))
-        if along and not masked and self.lanes >= 4 and self.terms % self._run == 0:
-            return self._transposed(keys)
-        vector, term = Variable("vector"), Variable("term")
-        whole, rest = divided(keys.count, self.lanes)
-
-        def copied(number: Expression, mask: Expression | None) -> Statement:
-            column = ramp(b.add(keys.begin, b.multiply(number, self.lanes)), self.lanes)
-            store = Store(self.keys, (ramp(self._key_place(number, term), self.lanes),), self._key(column, term, mask))
-            return For(term, b.index(self.depth), "serial", store)
-
-        tail = If(b.greater(rest, 0), copied(whole, mask_of(rest, self.lanes)))
-        return Block((For(vector, whole, "serial", copied(vector, None)), tail))
-
-    def _transposed(self, keys: Keys) -> Statement:
-        """Return square tiles read along the terms and transposed; keys beyond the last repeat it."""
-        vector, block = Variable("vector"), Variable("terms")
-        last = b.subtract(b.add(keys.begin, keys.count), 1)
-        bindings: list[tuple[Variable, Expression]] = []
-        start, along = b.multiply(block, self.lanes), ramp(b.multiply(block, self._run), self._run)
-        for lane in range(self.lanes):
-            column = b.minimum(b.add(keys.begin, b.add(b.multiply(vector, self.lanes), lane)), last)
-            places = {**self.scores.at_head(self.outer), self.scores.axes[-1]: column, self.scores.term: along}
-            value = wide(vectorize_expression(self.scores.right, places), self._run)
-            value = Bitcast(rounded(value), PACKED_DTYPE) if self.rounds else value
-            bindings.append((Variable(f"r{lane}", value.type), value))
-        transposed = transpose([variable for variable, _ in bindings], bindings)
-        body: Statement = Block(
-            tuple(
-                Store(self.keys, (ramp(self._key_place(vector, b.add(start, step)), self.lanes),), value)
-                for step, value in enumerate(transposed)
-            )
-        )
-        body = bind(bindings, body)
-        return For(vector, keys.vectors, "serial", For(block, b.index(self.terms // self._run), "serial", body))
-
-    @property
-    def _run(self) -> int:
-        """The terms that a vector of a key has, as they are transposed."""
-        return 2 * self.lanes if self.rounds else self.lanes
+        scores, (vector, term, lane) = self.scores, (Variable(name) for name in ("v", "k", "lane"))
+        key = b.add(b.multiply(vector, self.lanes), lane)
+        places, found = scores.at_head(self.outer), loads(scores.right)
+        along = all(one.mask is None and stride(one.indices[-1], scores.term, Simplifier()) == 1 for one in found)
+        steps: tuple[Step, ...]
+        if along and self.lanes >= 4 and self.terms % (self.lanes * (2 if self.rounds else 1)) == 0:
+            last = b.subtract(b.add(keys.begin, keys.count), 1)  # which is repeated behind it
+            places |= {scores.axes[-1]: b.minimum(b.add(keys.begin, key), last)}
+            element = substitute(scores.right, {**places, scores.term: term})
+            if self.rounds:
+                pair = vectorize_expression(scores.right, {**places, scores.term: ramp(b.multiply(term, 2), 2)})
+                element = Bitcast(rounded(pair), PACKED_DTYPE)
+            steps = (Split("k", self.lanes, "run", "k"), Transpose("lane", "k"))
+        else:
+            element = scores.right
+            if self.rounds:
+                element = packed_operand(rounded(element), scores.term, term, self.terms, 2)
+            places |= {scores.term: term, scores.axes[-1]: b.add(keys.begin, key)}
+            element = guarded(substitute(element, places), b.less(key, keys.count), (vector, lane))
+            steps = (Vectorize("lane"), Unswitch("v", "cut")) if self.lanes > 1 else ()
+        store = Store(self.keys, (b.add(self.key_place(vector, term), lane),), element)
+        axes = [(vector, keys.vectors), (term, b.index(self.depth)), (lane, b.index(self.lanes))]
+        return taken(loops_over(axes, store), steps)
 
     def value_copies(self, keys: Keys) -> Statement:
-        """Return the copy of a block of values."""
-        row = Variable("key")
+        """Return the copy of a block of values; where a row has room for two keys, zeros for one that there is not."""
         if not self.rounds:
-            return For(row, keys.count, "serial", self._value_row(keys, row, 1))
+            return self._value_rows(keys, b.index(0), keys.count, 1)
         whole, rest = divided(keys.count, 2)
-        pairs = For(row, whole, "serial", self._value_row(keys, row, 2))
-        return Block((pairs, If(b.greater(rest, 0), self._value_row(keys, whole, 1))))
+        return Block((self._value_rows(keys, b.index(0), whole, 2), self._value_rows(keys, whole, rest, 1)))
 
-    def _value_row(self, keys: Keys, row: Expression, count: int) -> Statement:
-        """Return the copy of a row of all panels, of so many keys; where it has room for two, zeros for the other."""
-        values, stores, first = self.values, [], b.add(keys.begin, row)
-        element = substitute(values.right, {values.term: first})
+    def _value_rows(self, keys: Keys, begin: Expression, count: Expression, size: int) -> Statement:
+        """Return the copy of rows of all panels, of so many keys each."""
+        values, (row, vector, lane) = self.values, (Variable(name) for name in ("j", "v", "lane"))
+        number, column = b.add(begin, row), b.add(b.multiply(vector, self.lanes), lane)
+        element = substitute(values.right, {values.term: b.add(keys.begin, number)})
         if self.rounds:
-            first, turn = b.add(keys.begin, b.multiply(row, 2)), Variable("turn")
-            both = rounded(substitute(values.right, {values.term: b.add(first, turn)}))
-            element = packed_operand(both, turn, b.index(0), count, 2)
-        vectors = -(-self.features // self.lanes)
-        for number in range(vectors):
-            panel, vector = divmod(number, self.tile.vectors)
-            places = {**values.at_head(self.outer), values.axes[-1]: ramp(b.index(number * self.lanes), self.lanes)}
-            value = vectorize_expression(element, places, self.last_features if number == vectors - 1 else None)
-            place = self.value_place(b.index(panel), vector, row)
-            stores.append(Store(self.weighted, (place,), wide(value, self.lanes)))
-        return Block(tuple(stores))
+            turn = Variable("turn")
+            both = substitute(values.right, {values.term: b.add(b.add(keys.begin, b.multiply(number, 2)), turn)})
+            element = packed_operand(rounded(both), turn, b.index(0), size, 2)
+        element = substitute(element, {**values.at_head(self.outer), values.axes[-1]: column})
+        if self.features % self.lanes:
+            element = guarded(element, b.less(column, self.features), (vector, lane))
+        store = Store(self.weighted, (b.add(self.value_place(vector, number), lane),), element)
+        axes = [(row, count), (vector, b.index(-(-self.features // self.lanes))), (lane, b.index(self.lanes))]
+        return taken(loops_over(axes, store), (Vectorize("lane"), Unroll("v")))
 
-    def value_place(self, panel: Expression, vector: int, row: Expression) -> Expression:
-        """Return where a vector of a row of a panel of values stands."""
-        begin = b.add(b.multiply(panel, self.block * self.tile.columns), b.multiply(row, self.tile.columns))
-        return ramp(b.add(begin, vector * self.lanes), self.lanes)
-
-    @property
-    def last_features(self) -> Expression | None:
-        """Which lanes of the last vector are features; None if all are."""
-        rest = self.features % self.lanes
-        return mask_of(b.index(rest), self.lanes) if rest else None
+    def value_place(self, vector: Expression, row: Expression) -> Expression:
+        """Return where a vector of a row of values stands: panels as wide as a tile, a row for each key."""
+        width, per = self.tile.columns, self.tile.vectors
+        panel = b.add(b.multiply(b.divide(vector, per), self.block * width), b.multiply(row, width))
+        return b.add(panel, b.multiply(b.modulo(vector, per), self.lanes))

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.flat_stages import constant_extent, stride
 from graft.core.schedule.loops.inline import inline_into, permuted, stage_expressions
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads
 
@@ -109,6 +111,15 @@ def factored(epilogue: Epilogue) -> FactoredProduct | None:
         return None
     (axis,) = stage.reduction.axes
     return FactoredProduct(epilogue, left, right, axis.variable, axis.extent)
+
+
+def lie_along_vectors(scores: FactoredProduct, values: FactoredProduct, lanes: int) -> bool:
+    """Whether queries and keys lie along the terms, and values along the features, in whole vectors."""
+    pairs = (scores.left, scores.term), (scores.right, scores.term), (values.right, values.axes[-1])
+    found = [(load, variable) for factor, variable in pairs for load in loads(factor)]
+    return constant_extent(scores.terms) % lanes == 0 and all(
+        load.mask is None and stride(load.indices[-1], place, Simplifier()) == 1 for load, place in found
+    )
 
 
 def _weighting(product: Stage, weights: Buffer) -> tuple[Stage, bool]:

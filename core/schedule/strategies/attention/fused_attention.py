@@ -4,14 +4,14 @@ Queries are taken in blocks of constant height, and for each of them keys and va
 tile of query rows keeps the largest score and the sum of exponentials of each row so far; when a later block has a
 larger score, the sum and the result so far are scaled (Milakov and Gimelshein, "Online normalizer calculation for
 softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size. A few queries, as in a
-step of decoding, read keys and values where they are (`attention_in_place`).
+step of decoding, read keys and values where they are, for a copy would cost more than it saves: a key is a product
+along the terms, and a value is added to the results as it stands.
 
 In bfloat16 queries, keys, values and exponentials are rounded, the sums of exponentials are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -21,30 +21,41 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
-from graft.core.schedule.primitives.statements import divided, in_vectors, operand_at, ramp, scratch, wide
-from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.accumulation import Reduced, Span, accumulate, begin_with, clear
+from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Split
+from graft.core.schedule.primitives.plain_nest import reduced_element
+from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
+from graft.core.schedule.primitives.statements import operand_at, scratch
+from graft.core.schedule.primitives.vectorize import finished, guarded
 from graft.core.schedule.products.blocking import wanted_tasks
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, halves, split_evenly, with_dot
+from graft.core.schedule.products.tiling import (
+    RegisterTile,
+    adjusted_tile,
+    choose_tile,
+    in_tiles,
+    split_evenly,
+    with_dot,
+)
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Panels, Rows
-from graft.core.schedule.strategies.attention.attention_in_place import QUERIES as FEW
-from graft.core.schedule.strategies.attention.attention_in_place import InPlace
 from graft.core.schedule.strategies.attention.attention_parts import (
     AttentionStages,
     FactoredProduct,
     attention_stages,
     factored,
     is_weighted,
+    lie_along_vectors,
 )
 from graft.core.schedule.strategies.attention.running_softmax import RunningSoftmax
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import allocate, loops_over
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type, element_bits
 
 KEY_SHARE = 1 / 4
@@ -57,6 +68,8 @@ LEAST_QUERIES = 32
 """The query rows of a block at the least, however many threads there are: each block copies keys and values."""
 KEY_COUNTS = (64, 128, 256, 512, 1024)
 """The keys of a block that tuning tries."""
+FEW = 4
+"""The most queries for which nothing is copied."""
 USUAL = 128
 """The query rows that tiles are chosen for where their number varies."""
 
@@ -70,9 +83,9 @@ def schedule_attention(
         return None
     loops = _Loops(*parts, target, parameters or AttentionParameters())
     body, few = loops.body(), _Loops(*parts, target, AttentionParameters(), few=True)
-    if few.in_place.fits:
+    if few.is_in_place:
         body = simplify_statement(ir.If(b.less_equal(loops.values.extents[-2], FEW), few.body(), body))
-    function = kernel.function(instantiate(body, {}))
+    function = kernel.function(finished(body, (*kernel.inputs, *kernel.outputs)))
     return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
 
 
@@ -102,6 +115,11 @@ def _piece(extent: ir.Expression, most: int, whole: int) -> int:
         most = split_evenly(int(extent.value), max(1, most)).sizes[0][1]
         return -(-most // whole) * whole
     return max(1, most // whole) * whole
+
+
+def _blocks(extent: ir.Expression, size: int) -> ir.Expression:
+    """Return how many blocks an extent has, the last of which may be cut."""
+    return b.divide(b.add(extent, size - 1), size)
 
 
 class _Loops:
@@ -139,14 +157,18 @@ class _Loops:
         )
         tiles = max(1, min(first // (pitch * size), self.height) // self.tile.rows)
         self.group = FEW if few else tiles * self.tile.rows
-        self.multiply = Multiply("dot2_bf16") if self.rounds else None
-        self.in_place = InPlace(scores, values, self.outer, self.lanes)
+        self.multiply = Multiply("dot2_bf16" if self.rounds else "")
         self.softmax = RunningSoftmax(
             scores.epilogue, self.outer, self.lanes, self.group, self.height, pitch,
             empty_is_zero=stages.empty_is_zero, nan_is_zero=stages.nan_is_zero, rounds=self.rounds,
         )  # fmt: skip
         self.results = scratch("results", self.kind.dtype, self.height, self.panels.across)
         self.queries = scratch("queries", "bfloat16", self.height, -(-self.panels.terms // self.lanes) * self.lanes)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a few queries can be taken so that keys and values are read where they are."""
+        return lie_along_vectors(self.scores, self.values, self.lanes)
 
     def _tile(self, target: Target, own: AttentionParameters) -> RegisterTile:
         target, busy = with_dot("dot2_bf16" if self.rounds else "", target)
@@ -176,177 +198,125 @@ class _Loops:
         copies = () if self.few else (self.panels.keys, self.panels.weighted)
         rounded_rows = (self.queries,) if self.rounds else ()
         body = allocate([*reversed((*copies, *rounded_rows, self.results, *self.softmax.buffers))], body)
-        body = ir.For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
         outer = zip(self.outer, self.values.extents, strict=False)
-        heads = ((index, extent) for index, extent in outer if isinstance(index, ir.Variable))
-        return loops_over(heads, body, "parallel")
+        heads = [(index, extent) for index, extent in outer if isinstance(index, ir.Variable)]
+        return loops_over([*heads, (number, _blocks(queries, self.height))], body, "parallel")
 
     def _queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
         """Return the blocks of keys for one block of queries; without any key one block of none."""
         number, own, vectors = ir.Variable("block"), ir.Variable("own"), ir.Variable("vectors")
         group, row, height = ir.Variable("group"), ir.Variable("row"), ir.Variable("height")
         keys = self.scores.extents[-1]
-        blocks = b.maximum(b.divide(b.add(keys, self.block - 1), self.block), 1)
+        blocks = b.maximum(_blocks(keys, self.block), 1)
         begin = b.multiply(number, self.block)
         block = Keys(begin, own, vectors, b.equal(number, 0), b.equal(number, b.subtract(blocks, 1)))
         body: ir.Statement = self._group(Rows(first, row, height), block)
         body = ir.Let(height, b.minimum(b.subtract(count, row), self.group), body)
         body = ir.Let(row, b.multiply(group, self.group), body)
-        groups = ir.For(group, b.divide(b.add(count, self.group - 1), self.group), "serial", body)
+        groups = loops_over([(group, _blocks(count, self.group))], body)
         copies = () if self.few else (self.panels.key_copies(block), self.panels.value_copies(block))
         body = ir.Block((*copies, groups))
-        body = ir.Let(vectors, b.divide(b.add(own, self.lanes - 1), self.lanes), body)
-        body = ir.For(number, blocks, "serial", ir.Let(own, b.minimum(b.subtract(keys, begin), self.block), body))
+        body = ir.Let(
+            own, b.minimum(b.subtract(keys, begin), self.block), ir.Let(vectors, _blocks(own, self.lanes), body)
+        )
+        body = loops_over([(number, blocks)], body)
         return ir.Block((self._rounded_queries(first, count), body)) if self.rounds else body
 
     def _rounded_queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
         """Return what stores the rows of a block in bfloat16, zeros up to the end of the last vector."""
-        scores, lanes, row = self.scores, self.lanes, ir.Variable("row")
-        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(first, row)}
-
-        def vector(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
-            along = ramp(begin, lanes)
-            elements = wide(vectorize_expression(scores.left, {**places, scores.term: along}, mask), lanes)
-            if mask is not None:
-                elements = ir.Select(mask, elements, wide(ir.Constant(0.0, self.kind), lanes))
-            return ir.Store(self.queries, (row, along), rounded(elements))
-
-        return ir.For(row, count, "serial", in_vectors("step", self.panels.terms, lanes, vector))
+        scores, (row, vector, lane) = self.scores, (ir.Variable(name) for name in ("i", "v", "lane"))
+        term = b.add(b.multiply(vector, self.lanes), lane)
+        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(first, row), scores.term: term}
+        element = substitute(scores.left, places)
+        if self.panels.terms % self.lanes:
+            inside = b.less(term, self.panels.terms)
+            element = ir.Select(inside, guarded(element, inside, (vector, lane)), ir.Constant(0.0, self.kind))
+        vectors = -(-self.panels.terms // self.lanes)
+        axes = [(row, count), (vector, b.index(vectors)), (lane, b.index(self.lanes))]
+        store = ir.Store(self.queries, (row, term), rounded(element))
+        return taken(loops_over(axes, store), (Vectorize("lane"), Unroll("v")))
 
     def _group(self, rows: Rows, keys: Keys) -> ir.Statement:
         """Return what a group of rows makes of a block of keys."""
-        scores = self.in_place.products(self.softmax.scored, rows, keys) if self.few else self._scores(rows, keys)
-        return ir.Block((scores, *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
-
-    def _in_tiles(self, rows: ir.Expression, tile: Callable[[int, ir.Expression], ir.Statement]) -> ir.Statement:
-        """Return tiles of rows: as many whole ones as there are, and what is left over in halves, quarters, ..."""
-        done: ir.Expression = b.index(0)
-        parts = []
-        for height in halves(self.tile.rows):
-            number = ir.Variable("tile")
-            whole, rest = divided(rows, height)
-            parts.append(ir.For(number, whole, "serial", tile(height, b.add(done, b.multiply(number, height)))))
-            done, rows = b.add(done, b.multiply(whole, height)), rest
-        return ir.Block(tuple(parts))
-
-    # ---- Scores ----
+        scores = self._few_scores(rows, keys) if self.few else self._scores(rows, keys)
+        return ir.Block((scores, *self.softmax.of(rows, keys), self._weighted(rows, keys)))
 
     def _scores(self, rows: Rows, keys: Keys) -> ir.Statement:
-        """Return the products of a group of rows: whole panels of keys, then single vectors."""
-        panel, vector, width = ir.Variable("panel"), ir.Variable("vector"), self.tile.vectors
-        whole, rest = divided(keys.vectors, width)
-        panels = ir.For(panel, whole, "serial", self._score_panel(rows, panel, b.index(0), width))
-        single = ir.For(vector, rest, "serial", self._score_panel(rows, whole, b.multiply(vector, self.lanes), 1))
-        return ir.Block((panels, single) if width > 1 else (panels,))
+        """Return the products of a group of rows with the keys of a block, up to the end of the last vector."""
+        vector, row, lane, term = (ir.Variable(name) for name in ("v", "i", "lane", "k"))
+        column = b.add(b.multiply(vector, self.lanes), lane)
+        right = ir.Load(self.panels.keys, (b.add(self.panels.key_place(vector, term), lane),))
+        element = self._score(rows, row, column, (term, self.panels.depth), right)
+        axes = [(vector, keys.vectors), (row, rows.count), (lane, b.index(self.lanes))]
+        unroll = self.tile.unroll
+        written = (Split("k", unroll, "k", "part", ("left",)), Unroll("part")) if unroll > 1 else ()
+        return taken(loops_over(axes, element), (*written, *in_tiles(self.tile)))
 
-    def _score_panel(self, rows: Rows, panel: ir.Expression, offset: ir.Expression, vectors: int) -> ir.Statement:
-        """Return the products of a group of rows and some vectors of a panel of keys, from column ``offset`` on."""
-        scores, lanes, width = self.scores, self.lanes, self.tile.columns
+    def _few_scores(self, rows: Rows, keys: Keys) -> ir.Statement:
+        """Return the same of keys that are read where they are, one after another: a sum along vectors of terms."""
+        scores, (row, key, term) = self.scores, (ir.Variable(name) for name in ("i", "j", "k"))
+        places = {**scores.at_head(self.outer), scores.axes[-1]: b.add(keys.begin, key), scores.term: term}
+        element = self._score(rows, row, key, (term, self.panels.terms), substitute(scores.right, places))
+        nest, lanes = loops_over([(row, rows.count), (key, keys.count)], element), self.lanes
+        split = Split("k", lanes, "k", "lane"), Rfactor("total", "lane", "register", "parts", ("k",))
+        ways = Vectorize("lane"), Vectorize("parts.in"), Unroll("k"), Horizontal("parts.turn")
+        return taken(nest, (*split, *ways) if lanes > 1 else (Unroll("k"),))
 
-        def right(vector: int) -> ir.Expression:
-            row = b.add(b.multiply(panel, width * self.panels.depth), b.multiply(scores.term, width))
-            begin = b.add(row, offset)
-            return ir.Load(self.panels.keys, (ramp(b.add(begin, vector * lanes), lanes),))
-
-        def made(height: int, begin: ir.Expression) -> ir.Statement:
-            tile = replace(self.tile, rows=height, vectors=vectors)
-
-            def left(number: int) -> ir.Expression:
-                if self.rounds:
-                    return operand_at(self.queries, b.add(rows.begin, b.add(begin, number)), scores.term)
-                row = b.add(rows.place, b.add(begin, number))
-                return vectorize_expression(scores.left, {**scores.at_head(self.panels.outer), scores.axes[-2]: row})
-
-            def finish(totals: ir.Buffer) -> ir.Statement:
-                return ir.Block(
-                    tuple(
-                        ir.Store(
-                            self.softmax.scored,
-                            (b.add(begin, row), ramp(b.add(b.add(b.multiply(panel, width), offset), column), lanes)),
-                            ir.Load(totals, (b.index(row), ramp(b.index(column), lanes))),
-                        )
-                        for row in range(height)
-                        for column in range(0, tile.columns, lanes)
-                    )
-                )
-
-            start, depth = clear(tile, ir.Constant(0.0, self.kind)), [Reduced(scores.term, self.panels.depth)]
-            return accumulate(tile, self.kind, start, depth, left, right, finish, multiply=self.multiply)
-
-        return self._in_tiles(rows.count, made)
-
-    # ---- The product with the values ----
-
-    def _weighted(self, rows: Rows, keys: Keys) -> Iterator[ir.Statement]:
-        """Yield the results of a group of rows: whole panels of features, then the vectors that are left over."""
-        panel, (whole, rest) = ir.Variable("panel"), divmod(self.panels.features, self.tile.columns)
-
-        def made(panel: ir.Expression, vectors: int, cut: ir.Expression | None) -> ir.Statement:
-            def tile(height: int, row: ir.Expression) -> ir.Statement:
-                return self._results_of(RegisterTile(height, vectors, self.lanes, 1), rows, keys, row, panel, cut)
-
-            return self._in_tiles(rows.count, tile)
-
-        if whole:
-            yield ir.For(panel, b.index(whole), "serial", made(panel, self.tile.vectors, None))
-        if rest:
-            yield made(b.index(whole), -(-rest // self.lanes), self.panels.last_features)
-
-    def _results_of(
+    def _score(
         self,
-        tile: RegisterTile,
         rows: Rows,
-        keys: Keys,
-        row: ir.Expression,
-        panel: ir.Expression,
-        cut: ir.Expression | None,
+        row: ir.Variable,
+        column: ir.Expression,
+        terms: tuple[ir.Variable, int],
+        right: ir.Expression,
     ) -> ir.Statement:
-        """Return a tile of exponentials times values, added to the result so far; ``cut`` masks its last vector."""
-        values, softmax, lanes = self.values, self.softmax, self.lanes
+        """Return what computes the product of a query and a key of a block."""
+        term, depth = terms
+        left, place = self._query(rows, row, term), (row, column)
+        return reduced_element(
+            ir.Constant(0.0, self.kind),
+            [(term, b.index(depth))],
+            lambda total: self.multiply(left, right, total),
+            lambda total: ir.Store(self.softmax.scored, place, total),
+        )
 
-        def column(vector: int) -> ir.Expression:
-            return ramp(b.add(b.multiply(panel, self.tile.columns), vector * lanes), lanes)
+    def _query(self, rows: Rows, row: ir.Expression, term: ir.Expression) -> ir.Expression:
+        """Return a term of a query, or a pair of terms."""
+        if self.rounds:
+            return operand_at(self.queries, b.add(rows.begin, row), term)
+        scores = self.scores
+        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(rows.place, row), scores.term: term}
+        return substitute(scores.left, places)
 
-        def kept(number: int, vector: int) -> tuple[ir.Expression, ...]:
-            return (b.add(rows.begin, b.add(row, number)), column(vector))
+    def _weighted(self, rows: Rows, keys: Keys) -> ir.Statement:
+        """Return the exponentials of a group of rows times the values of a block, added to the results so far."""
+        values, softmax, panels = self.values, self.softmax, self.panels
+        vector, row, lane, key = (ir.Variable(name) for name in ("v", "i", "lane", "k"))
+        column = b.add(b.multiply(vector, self.lanes), lane)
+        kept = (b.add(rows.begin, row), column)
+        mask = b.less(column, panels.features) if panels.features % self.lanes else None
+        left: ir.Expression = ir.Load(softmax.weights, (row, key))
+        right: ir.Expression = ir.Load(panels.weighted, (b.add(panels.value_place(vector, key), lane),))
+        if self.rounds:
+            left = operand_at(softmax.weights, row, key)
+        if self.few:
+            places = {**values.at_head(self.outer), values.axes[-1]: column, values.term: b.add(keys.begin, key)}
+            right = guarded(substitute(values.right, places), mask, (vector, lane))
+        scaled = b.multiply(ir.Load(self.results, kept), ir.Load(softmax.changes, (row,)))
+        start = ir.Select(keys.is_first, ir.Constant(0.0, self.kind), scaled)
 
-        def start(totals: ir.Buffer) -> ir.Statement:
-            def scaled(number: int, vector: int) -> ir.Expression:
-                change = wide(ir.Load(softmax.changes, (b.add(row, number),)), lanes)
-                return b.multiply(ir.Load(self.results, kept(number, vector)), change)
+        def finish(total: ir.Expression) -> ir.Statement:
+            point = [*self.outer, b.add(rows.place, row), column]
+            result = b.multiply(total, ir.Load(softmax.factors, (row,)))
+            value = guarded(values.epilogue.values(point, result, None)[values.epilogue.last], mask, (vector, lane))
+            place = tuple(point[axis] for axis in self.stages.order)
+            stored = ir.Store(self.stages.output, place, value, mask)
+            return ir.If(keys.is_last, stored, ir.Store(self.results, kept, total))
 
-            zero = clear(tile, ir.Constant(0.0, self.kind))
-            return ir.If(keys.is_first, zero(totals), begin_with(tile, scaled)(totals))
-
-        def finish(totals: ir.Buffer) -> ir.Statement:
-            stores, partial = [], []
-            for number in range(tile.rows):
-                factor = wide(ir.Load(softmax.factors, (b.add(row, number),)), lanes)
-                query = b.add(rows.place, b.add(row, number))
-                for vector in range(tile.vectors):
-                    total = ir.Load(totals, (b.index(number), ramp(b.index(vector * lanes), lanes)))
-                    partial.append(ir.Store(self.results, kept(number, vector), total))
-                    mask = cut if vector == tile.vectors - 1 else None
-                    stores.append(self._stored([*self.outer, query, column(vector)], b.multiply(total, factor), mask))
-            return ir.If(keys.is_last, ir.Block(tuple(stores)), ir.Block(tuple(partial)))
-
-        def left(number: int) -> ir.Expression:
-            if self.rounds:
-                return operand_at(softmax.weights, b.add(row, number), values.term)
-            return ir.Load(softmax.weights, (b.add(row, number), values.term))
-
-        def right(vector: int) -> ir.Expression:
-            if self.few:
-                return self.in_place.value(keys, column(vector), cut if vector == tile.vectors - 1 else None)
-            return ir.Load(self.panels.weighted, (self.panels.value_place(panel, vector, values.term),))
-
-        span = Span(b.index(0), self.panels.rows_of(keys.count), 0)
-        depth = [Reduced(values.term, 1)]
-        return accumulate(tile, self.kind, start, depth, left, right, finish, span, multiply=self.multiply)
-
-    def _stored(self, point: Sequence[ir.Expression], total: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
-        value = self.values.epilogue.values(point, total, mask)[self.values.epilogue.last]
-        return ir.Store(self.stages.output, tuple(point[axis] for axis in self.stages.order), value, mask)
+        depth, count = panels.rows_of(keys.count), -(-panels.features // self.lanes)
+        body = reduced_element(start, [(key, depth)], lambda total: self.multiply(left, right, total), finish)
+        axes = [(vector, b.index(count)), (row, rows.count), (lane, b.index(self.lanes))]
+        return taken(loops_over(axes, body), tuple(in_tiles(self.tile, count)))
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -372,7 +342,7 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
         return None
     queries = parts[2].extents[-2]
     is_few = isinstance(queries, ir.Constant) and int(queries.value) <= FEW
-    if is_few and _Loops(*parts, target, AttentionParameters(), few=True).in_place.fits:
+    if is_few and _Loops(*parts, target, AttentionParameters(), few=True).is_in_place:
         return False
     return _rounds_factors(parts[1], target)
 

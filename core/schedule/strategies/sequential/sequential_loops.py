@@ -19,6 +19,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
+from graft.core.schedule.primitives.plain_nest import element
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
@@ -123,20 +124,7 @@ def _plain_nest(stage: ir.Stage, fixed: Mapping[ir.Variable, ir.Expression] | No
     fresh: dict[ir.Variable, ir.Expression] = {**loop_axes, **(fixed or {})}
     pairs = zip(stage.axes, stage.buffer.shape, strict=True)
     rows = [ir.Axis(loop_axes[axis], extent) for axis, extent in pairs if axis in loop_axes]
-    change, at = substitution(fresh), tuple(fresh[axis] for axis in stage.axes)
-    if stage.reduction is None:
-        return _nest(rows, ir.Store(stage.buffer, at, change(stage.value)))
-    total = ir.Buffer("total", stage.value.type.dtype, (b.index(1),), memory="register")
-    inner = {axis.variable: ir.Variable(axis.variable.name) for axis in stage.reduction.axes}
-    term = b.binary(stage.reduction.operator, ir.Load(total, ZERO), substitute(stage.value, {**fresh, **inner}))
-    reduced = [ir.Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes]
-    finish: ir.Statement = ir.Store(stage.buffer, at, ir.Load(total, ZERO))
-    if stage.epilogue is not None and stage.epilogue_variable is not None:
-        variable = ir.Variable(stage.epilogue_variable.name, stage.epilogue_variable.type)
-        result = substitute(stage.epilogue, {**fresh, stage.epilogue_variable: variable})
-        finish = ir.Let(variable, ir.Load(total, ZERO), ir.Store(stage.buffer, at, result))
-    start = ir.Store(total, ZERO, change(stage.reduction.initial))
-    return _nest(rows, ir.Allocate(total, block(start, _nest(reduced, ir.Store(total, ZERO, term)), finish)))
+    return _nest(rows, map_statement(element(stage), substitution(fresh)))
 
 
 # ---- Scans --------------------------------------------------------------------------------------------------------

@@ -237,3 +237,14 @@ def test_what_is_stored_twice_stays_in_order_where_it_depends_on_more_than_its_p
     apply_schedule(same, "reorder i0 j0 i j")
     with pytest.raises(ScheduleError, match="'y' is written and used again"):
         apply_schedule(other, "reorder i0 j0 i j")
+
+
+def test_a_factor_that_divides_an_open_extent_leaves_nothing_over():
+    function = parse_function(
+        "function f(x: float32[8 * n]) -> (y: float32[8 * n]) { serial i < 8 * n { y[i] = x[i] } }"
+    )
+    changed = apply_schedule(function, "split i 8 -> v i")
+    assert "if " not in str(changed)
+    assert [print_expression(loop.extent) for loop in loops(changed.body)] == ["n", "8"]
+    tailed = apply_schedule(function, "split i 8 -> v i tail rest")  # who asks for one goes on with it
+    assert [loop.variable.name for loop in loops(tailed.body)] == ["v", "i", "rest"]

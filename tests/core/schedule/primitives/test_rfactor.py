@@ -1,9 +1,11 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.parser import parse_function
 from graft.errors import ScheduleError
@@ -17,6 +19,11 @@ def test_a_split_sum_has_parts_of_its_own_that_are_added_up_behind_it():
     changed = apply_schedule(function, steps)
     assert "allocate parts: int32[3, 1, 1]" in str(changed)
     check(stages, changed)
+
+
+def test_parts_may_be_of_elements_that_differ_between_iterations():
+    stages, function = matmul(dtype="int32")
+    check(stages, apply_schedule(function, "reorder j i\nrfactor c at j in scratch -> parts"))
 
 
 @pytest.mark.parametrize(("operator", "first"), [("add", "0"), ("mul", "1"), ("min", "2000"), ("max", "-2000")])
@@ -98,12 +105,12 @@ def test_a_part_may_be_of_all_iterations_of_the_loops_around():
         (
             "serial t < 2 { serial k < 3 { c[0] = c[0] + a[t, k] } }",
             "k",
-            "is not the outermost of the loops around 'k'",
+            "'k' does more to 'c' than 'k' in it",
         ),
         (
             "serial t < 2 { c[0] = c[0] + a[t, 0] serial k < 3 { c[0] = c[0] + a[t, k] } }",
             "t",
-            "between 't' and 'k' stands more than loops: a block",
+            "'t' does more to 'c' than 'k' in it",
         ),
     ],
 )
@@ -112,3 +119,80 @@ def test_parts_of_other_loops_are_refused(function, outer, reason):
     with pytest.raises(ScheduleError) as caught:
         apply_schedule(parse_function(text), f"rfactor c at k in shared -> parts around {outer}")
     assert str(caught.value).endswith(reason)
+
+
+ROWS = """function f(a: float32[3, n]) -> (c: float32[3]) {
+  serial i < 3 { c[i] = float32(0.0) }
+  serial j < 3 { serial k < n { c[j] = c[j] + a[j, k] } }
+}"""
+ALONG = "split k 4 -> v k\nrfactor c at k in register -> parts around v\nunswitch v else cut\n"
+
+
+def test_all_iterations_of_a_loop_around_go_on_with_the_same_parts():
+    function = parse_function(ROWS)
+    steps = ALONG + "vectorize parts.in\nvectorize k\nvectorize k.cut\nhorizontal parts.turn"
+    changed = apply_schedule(function, steps)
+    assert "+ horizontal<add>(parts[ramp(0, 1, 4), 0])" in str(changed)
+    vectors = replace(changed, body=lower_loops(changed.body))
+    assert "select(" in str(vectors) and "parts[ramp(0, 1, 4), 0;" not in str(vectors)  # lanes that are off stay
+    for extent in (0, 1, 3, 4, 11):
+        a = np.random.default_rng(0).standard_normal((3, extent)).astype(np.float32)
+        (wanted,) = run_function(function, [a], [(3,)])
+        for one in (changed, vectors):
+            np.testing.assert_allclose(run_function(one, [a], [(3,)])[0], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "sign"), [("add", "c[j] + "), ("mul", "c[j] * "), ("min", "min(c[j], "), ("max", "max(c[j], ")]
+)
+def test_a_loop_that_reduces_neighbours_is_one_operation_across_lanes(operator, sign):
+    end = ")" * sign.count("(")
+    function = parse_function(f"""function f(a: float32[3, 8]) -> (c: float32[3]) {{
+      serial i < 3 {{ c[i] = a[i, 0] }}
+      serial j < 3 {{ serial k < 8 {{ c[j] = {sign}a[j, k]{end} }} }}
+    }}""")
+    changed = apply_schedule(function, "horizontal k")
+    assert f"horizontal<{operator}>(a[j, ramp(0, 1, 8)])" in str(changed)
+    a = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    np.testing.assert_allclose(run_function(changed, [a])[0], run_function(function, [a])[0], rtol=1e-5)
+
+
+def test_a_maximum_that_loses_nan_is_split_and_loses_it_still():
+    function = parse_function("""function f(a: float32[16]) -> (c: float32[1]) {
+      c[0] = float32(-inf)
+      serial k < 16 { c[0] = select(a[k] > c[0], a[k], c[0]) }
+    }""")
+    changed = apply_schedule(
+        function, "split k 4 -> v k\nrfactor c at k in register -> parts around v\nhorizontal parts.turn"
+    )
+    a = np.random.default_rng(0).standard_normal(16).astype(np.float32)
+    a[5] = np.nan
+    assert run_function(changed, [a])[0] == run_function(function, [a])[0] == np.nanmax(a)
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "reason"),
+    [
+        ("c[0] = c[0] + a[2 * k]", "horizontal k", "'k' does more than reduce neighbouring elements"),
+        ("c[0] = c[0] + a[k] * a[k]", "horizontal k", "'k' does more than reduce neighbouring elements"),
+        ("c[k] = c[k] + a[k]", "horizontal k", "'k' does more than reduce neighbouring elements"),
+        ("c[0] = c[0] + a[k]", "rfactor c at k in scratch -> p around k", "'k' does more to 'c' than 'k' in it"),
+        ("c[0] = c[0] + a[k]", "rfactor c at k in scratch -> p around z", "there is no loop 'z'"),
+    ],
+)
+def test_what_is_no_row_of_neighbours_stays_a_loop(body, step, reason):
+    function = parse_function(f"""function f(a: int32[12]) -> (c: int32[6]) {{
+      serial z0 < 6 {{ c[z0] = int32(0) }}
+      serial k < 6 {{ {body} }}
+    }}""")
+    with pytest.raises(ScheduleError, match=re.escape(reason)):
+        apply_schedule(function, step)
+
+
+def test_parts_are_not_kept_around_a_loop_that_uses_the_sum():
+    function = parse_function("""function f(a: int32[6, 4]) -> (c: int32[1], d: int32[6]) {
+      c[0] = int32(0)
+      serial v < 6 { serial k < 4 { c[0] = c[0] + a[v, k] } d[v] = c[0] }
+    }""")
+    with pytest.raises(ScheduleError, match="'v' does more to 'c' than 'k' in it"):
+        apply_schedule(function, "rfactor c at k in register -> parts around v")

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from graft.core.schedule.loops.inline import inline_stages
-from graft.core.schedule.primitives.vectorize import lower_loops, vectorize_expression
+from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.schedule.primitives.vectorize import guarded, lower_loops, vectorize_expression
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -18,6 +21,8 @@ from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.printer import print_expression, print_stages
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.types import FLOAT32, INT64
+from graft.errors import ScheduleError
+from graft.runtime.dtypes import numpy_dtype
 
 
 def lowered(body, head="x: float32[8]) -> (y: float32[8]"):
@@ -113,3 +118,53 @@ def test_lanes_that_are_off_stay_inside_of_memory_of_their_own():
     x = np.float32([1, 2, 4])
     np.testing.assert_array_equal(run_function(made, [x])[0], x + x[::-1])
     assert "t[j, ramp(0, 1, 4)] =" in str(made)  # all lanes may store there: it needs no mask
+
+
+GROUPS = """function f(a: int32[8], b: int32[8, 16], q: bfloat16[16]) -> (y: float32[16]) {
+  serial j < 16 {
+    y[j] = float32(0.0)
+    serial k < 8 { y[j] = dot2_bf16(y[j], bitcast<bfloat16>(LEFT), bitcast<bfloat16>(b[k, j])) }
+  }
+}"""
+
+
+@pytest.mark.parametrize("left", ["a[k]", "bitcast<int32>(q[ramp(2 * k, 1, 2)])"])
+def test_a_word_that_all_lanes_share_is_a_group_in_each(left):
+    function = parse_function(GROUPS.replace("LEFT", left))
+    vectors = apply_schedule(function, "vectorize j")
+    vectors = replace(vectors, body=lower_loops(vectors.body))
+    verify(vectors)
+    assert "broadcast(" in str(vectors)
+    random = np.random.default_rng(0)
+    pairs = random.standard_normal((8 + 128 + 8, 2)).astype(numpy_dtype("bfloat16"))
+    words = pairs.view(np.int32)[:, 0]
+    inputs = [words[:8], words[8:136].reshape(8, 16), pairs[136:].reshape(16)]
+    np.testing.assert_array_equal(run_function(vectors, inputs)[0], run_function(function, inputs)[0])
+
+
+def test_words_that_lanes_share_are_not_switched_off_by_lanes():
+    left = "bitcast<int32>(q[ramp(2 * k, 1, 2)])"
+    text = (
+        GROUPS.replace("LEFT", left).replace("serial k < 8 {", "serial k < 8 { if j < 3 {").replace(") }\n", ") } }\n")
+    )
+    with pytest.raises(ScheduleError, match="a condition in 'j' would switch off vectors that its lanes share"):
+        apply_schedule(parse_function(text), "vectorize j")
+
+
+def test_copies_side_by_side_share_a_condition_that_is_the_same_for_all():
+    function = parse_function("""function f(x: float32[4], n: int64[1]) -> (y: float32[4]) {
+      serial i < 4 { if n[0] < 2 { y[i] = x[i] } else { y[i] = float32(0.0) } }
+    }""")
+    changed = apply_schedule(function, "jam i")
+    assert str(changed).count("if ") == 1
+    x = np.arange(4, dtype=np.float32)
+    for n in (1, 2):
+        inputs = [x, np.array([n])]
+        np.testing.assert_array_equal(run_function(changed, inputs)[0], run_function(function, inputs)[0])
+
+
+def test_what_is_guarded_reads_only_where_its_mask_is_on():
+    i, j, row = Variable("i"), Variable("j"), Buffer("x", "float32", (Constant(4, INT64),))
+    value = Binary("add", Load(row, (i,)), Load(row, (j,)))
+    mask = Binary("lt", i, Constant(3, INT64))
+    assert print_expression(guarded(value, mask, (i,))) == "x[i; i < 3] + x[j]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graft.compiler import whole_model
-from graft.compiler.api import compile_model
+from graft.compiler.api import compile_model, times_for
 from graft.compiler.request import Request
 from graft.core.machine.target import host_target, tuned_database
 from graft.core.schedule.parameters import ContractionParameters
@@ -44,6 +44,17 @@ def test_what_was_found_before_stays(model, monkeypatch):
     monkeypatch.setattr(whole_model, "seconds", lambda *_: pytest.fail("nothing new was found"))
     assert compile_model(model, TUNED).tuning.whole is None
     assert code(model) == tuned
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0.5, 1.0), (1.01, 2.0), (1.1, 2.0)])
+def test_plans_by_measured_time_know_what_tuning_gave(after, expected, model, monkeypatch):
+    faking(monkeypatch, CHOSEN)
+    monkeypatch.setattr(whole_model, "seconds", lambda *_: (1.0, after))
+    plain = compile_model(model, Request(["llvm"], threads=1))
+    times = times_for(TUNED.placement(), TUNED.chosen(), TUNED.options(), None)
+    times.times[times._key(plain.partitioned)] = 2.0
+    compile_model(model, TUNED)
+    assert list(times.times.values()) == [expected]
 
 
 def test_two_programs_are_timed_in_a_process_of_their_own(model, tmp_path, caplog):

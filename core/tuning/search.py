@@ -150,9 +150,11 @@ class Search:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
         wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies, self.cost)
+        near: list[Parameters] = []
         if wanted and tuning.stage == 0:
             others = (one for key, one in self._known.items() if key != workload.key)
-            wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))
+            near = list(neighbours(form_of(workload.kernel), others))
+            wanted = list(dict.fromkeys((*near, *wanted)))
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
         if self.options.trials is not None:
@@ -164,7 +166,9 @@ class Search:
             try:
                 run = bench.add(parameters)
             except GraftError as error:
-                log.warning("%s with %s cannot be measured: %s", workload.label, parameters, error)
+                # A neighbour's may not fit: its tiles may be longer than an axis is here.
+                level = logging.INFO if parameters in near else logging.WARNING
+                log.log(level, "%s with %s cannot be measured: %s", workload.label, parameters, error)
                 if parameters is best:
                     return []
                 continue

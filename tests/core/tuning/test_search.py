@@ -19,7 +19,7 @@ from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
 from graft.core.tuning.transfer import form_of
 from graft.core.tuning.tunings import Tuning, Tunings
-from graft.errors import CompileError
+from graft.errors import CompileError, ScheduleError
 from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
 BUILD_SECONDS = 0.25
@@ -203,6 +203,20 @@ def test_what_was_found_for_a_neighbour_is_tried_first(database: Path) -> None:
     kept = Tunings(database, "here", "now").known()["a"]
     assert kept.form == near.form
     assert re.fullmatch(r"\d{4}-\d\d-\d\d, Graft .+", kept.made)
+
+
+def test_what_was_found_for_a_neighbour_may_not_fit(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = ContractionParameters(rows=1, vectors=1, unroll=7)
+    near = Tuning("other", other, 1e-3, 2e-3, 3, form_of(workload("a").kernel))
+    Tunings(database, "here", "now").keep("of another model", near)
+
+    def cost(key: str, parameters: Parameters | None) -> float:
+        if parameters == other:
+            raise ScheduleError("'x' has fewer iterations than a tile")
+        return 1e-3
+
+    assert searched(Fake(cost), [workload("a")], database).finished == 1
+    assert caplog.text == ""
 
 
 def test_trials_end_the_search(database: Path) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.parameters import Parameters, from_json, is_void, to_json
 from graft.core.schedule.templates.features import CYCLES, Features
 from graft.core.tuning.database import Database
 
@@ -51,7 +51,8 @@ class Times:
 
     def known(self) -> list[Timed]:
         """Return all times."""
-        rows = self._database.rows("SELECT race, features, seconds FROM trials WHERE machine = ?", self.machine)
+        question = "SELECT race, features, seconds FROM trials WHERE machine = ? AND seconds < 9e999"
+        rows = self._database.rows(question, self.machine)
         return [Timed(race, json.loads(text), seconds) for race, text, seconds in rows]
 
     def keep(self, times: Iterable[Timed]) -> None:
@@ -59,6 +60,19 @@ class Times:
         for one in times:
             values = (self.machine, one.race, json.dumps(one.features), one.seconds)
             self._database.write("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?)", *values)
+
+    def failed(self, kernel: str) -> set[Parameters]:
+        """Return the candidates of a kernel, with its compiler, that crashed, hung or were wrong."""
+        question = "SELECT features FROM trials WHERE machine = ? AND race = ? AND seconds = 9e999"
+        found = (
+            from_json(text) for (text,) in self._database.rows(question, self.machine, kernel) if not is_void(text)
+        )
+        return {one for one in found if one is not None}
+
+    def fail(self, kernel: str, candidate: Parameters) -> None:
+        """Remember a candidate that is never to run again."""
+        values = (self.machine, kernel, to_json(candidate), math.inf)
+        self._database.write("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?)", *values)
 
 
 @dataclass(slots=True)

@@ -49,10 +49,6 @@ CASES = {
     "3x3, strided": "x 1,32,56,56; w 64,32,3,3 : t = Conv<pads=[1,1,1,1],strides=[2,2]>(x, w) y = Relu(t)",
     "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
     "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
-    "attention": "x 12,128,64; k 12,64,128; v 12,128,64 : t = MatMul(x, k) u = Softmax<axis=2>(t) y = MatMul(u, v)",
-    "Softmax": "x 384,384 : y = Softmax<axis=1>(x)",
-    "LayerNorm": "x 128,768; a 768; c 768 : y = LayerNormalization(x, a, c)",
-    "transposed": "x 256,512 : y = Transpose<perm=[1,0]>(x)",
 }
 """See `benchmarks.schedules.cases.model`."""
 

@@ -1,7 +1,7 @@
 """Latency and accuracy of whole models beside other runtimes, in turns in one run.
 
     python -m benchmarks.peers [MODEL ...] [--threads 1,2] [--backends llvm]
-                               [--against onnxruntime,openvino,mnn,torch,iree]
+                               [--against onnxruntime,openvino,mnn,torch,iree,tvm]
                                [--seconds 4] [--precision bf16] [--tune SECONDS] [--markdown]
 
 Prints the median latency of each in milliseconds (``-``: it cannot run the model); ``of best`` is the median, round by

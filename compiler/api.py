@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from graft.compiler.plan_times import MeasuredPlans
     from graft.core.machine.target import CompileOptions
-    from graft.partition.placement.cost_search import PlanTimes
     from graft.partition.placement.estimators import Estimator
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
@@ -140,7 +140,7 @@ def estimator_for(backends: Sequence[Backend], options: CompileOptions) -> Estim
 
 def times_for(
     policy: Policy, backends: Sequence[Backend], options: CompileOptions, manager: PluginManager | None
-) -> PlanTimes:
+) -> MeasuredPlans:
     """Return what knows the times of plans on this machine, and measures them within the policy's time."""
     from graft.compiler.plan_times import times_here
 
@@ -353,4 +353,8 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
 
     if measuring is None or measuring.device is not None or options.tuned is None:
         return compiled(measuring, options.tuned)
-    return tuned_model(compiled, measuring, options.tuned, request.threads)
+    result = tuned_model(compiled, measuring, options.tuned, request.threads)
+    share = None if result.tuning is None else result.tuning.whole
+    if share is not None and share < 1:
+        times.scale(result.partitioned, share)
+    return result

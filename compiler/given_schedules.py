@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from graft.core.schedule.primitives.schedule_text import parse_schedules
+from graft.core.schedule.primitives.schedule_text import MACHINE, machine_name, parse_schedules
 from graft.errors import GraftError, ScheduleError
 from graft.runtime.arguments import PATH, TEXT_BY_TEXT, Kind
 from graft.runtime.procedure import ProgramDescription
@@ -43,16 +43,27 @@ def of_version(schedules: Mapping[str, str], label: str) -> dict[str, str]:
 
 
 def check_used(schedules: Mapping[str, str], description: ProgramDescription, strict: bool) -> None:
-    """Warn of schedules for kernels that a program has not; with ``strict`` raise ScheduleError."""
+    """Warn of schedules for kernels that a program has not, or another machine; with ``strict`` raise ScheduleError."""
     kernels = set(_kernels(description)) if schedules else set()
+    own = machine_name(description.targets)
     for name in schedules:
-        if name not in kernels:
+        if name.startswith(MACHINE):
+            if name != own:
+                message = f"the schedules are for '{name.removeprefix(MACHINE)}', the program is for "
+                _tell(
+                    f"{message}'{own.removeprefix(MACHINE)}': their steps are legal here, and may be slow", name, strict
+                )
+        elif name not in kernels:
             near = difflib.get_close_matches(name, kernels, 1)
             hint = f"; did you mean '{near[0]}'" if near else "; `graft inspect --schedules` lists them"
             message = f"the schedule of '{name}' is not used: no kernel of the program is called so{hint}"
-            if strict:
-                raise ScheduleError(message, kernel=name)
-            log.warning("%s", message)
+            _tell(message, name, strict)
+
+
+def _tell(message: str, name: str, strict: bool) -> None:
+    if strict:
+        raise ScheduleError(message, kernel=name)
+    log.warning("%s", message)
 
 
 def is_refused(error: GraftError, schedules: Mapping[str, str]) -> bool:

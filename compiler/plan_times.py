@@ -99,6 +99,17 @@ class MeasuredPlans:
             log.warning("%s", error.message)
             return None
 
+    def scale(self, model: ir.Model, share: float) -> None:
+        """Multiply the recorded time of a plan's model by the share of it that tuning has left."""
+        try:
+            if self.times:
+                key = self._key(model)
+                known = self.times.get(key)
+                if known is not None:
+                    self.times[key] = known * share
+        except DatabaseError as error:
+            log.warning("%s", error.message)
+
     def measure(self, results: Sequence[Partitioned]) -> None:
         """Measure plans that are not known in turns with the first one, until the time is spent."""
         if all(self.recorded(one) is not None for one in results):

@@ -13,26 +13,29 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import numpy as np
 
 from graft.compiler.compiled_model import CompiledModel
-from graft.compiler.plan_times import in_turns
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.tuning.candidates import STAGES
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.tunings import Row, Tunings
 from graft.errors import GraftError
 from graft.runtime.artifact import save
-from graft.runtime.program import Program
 
 SLOWER = 1.02
 """What is noise: a model that takes so much of its time before has not become slower."""
 TURN = 0.01
 """Seconds of a turn at least: what runs shorter is run again and again."""
+LEAST_TURNS, MOST_TURNS = 5, 51
+ENOUGH_SECONDS = 4.0
+"""More turns than the least are as many as are likely to end by then."""
 LIMIT = 300.0
 """Seconds for the process."""
 
@@ -107,18 +110,26 @@ def main(arguments: Sequence[str]) -> None:
     first, second = (load(file, threads=int(threads) or None) for file in files)
     with np.load(inputs) as arrays:
         given = dict(arrays)
-    first.run(given)
-    second.run(given)
+    print(json.dumps(in_turns(partial(first.run, given), partial(second.run, given))))
+
+
+def in_turns(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of two calls: the median of the first, and this by the median share that the second takes."""
+    second()
+    first()
+    once = _seconds(first, 1)
+    repeats = math.ceil(TURN / once)
+    turns = min(MOST_TURNS, max(LEAST_TURNS, int(ENOUGH_SECONDS / (2 * repeats * once))))
+    times = [(_seconds(first, repeats), _seconds(second, repeats)) for _ in range(turns)]
+    own = median(before for before, _ in times)
+    return own, own * median(after / before for before, after in times)
+
+
+def _seconds(run: Callable[[], object], repeats: int) -> float:
     began = perf_counter()
-    first.run(given)
-    repeats = math.ceil(TURN / (perf_counter() - began))
-
-    def run(program: Program) -> None:
-        for _ in range(repeats):
-            program.run(given)
-
-    own, theirs = in_turns(lambda: run(first), lambda: run(second), math.inf)
-    print(json.dumps((own / repeats, theirs / repeats)))
+    for _ in range(repeats):
+        run()
+    return (perf_counter() - began) / repeats
 
 
 if __name__ == "__main__":

@@ -81,10 +81,10 @@ def bench(
 ) -> BenchReport:
     """Measure a model (or a compiled ``program`` of it) and peers in turns; ``seconds`` is the time for all of them.
 
-    ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``); they run the model as it was
-    loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without`` names
-    optimisations that ours is compiled without, and ``policy`` says how it is placed. ``dims`` are numbers that symbols
-    have in the run, and ranges that the program is compiled for.
+    ``compare`` names peers (``onnxruntime``, ``openvino``, ``mnn``, ``torch``, ``iree``, ``tvm``); they run the model
+    as it was loaded, on as many threads, and in bfloat16 where ``precision`` is ``bf16`` and they can. ``without``
+    names optimisations that ours is compiled without, and ``policy`` says how it is placed. ``dims`` are numbers that
+    symbols have in the run, and ranges that the program is compiled for.
     """
     from graft.compiler.api import compile
     from graft.core.importer.load import load

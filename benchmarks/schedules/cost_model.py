@@ -4,7 +4,7 @@ Of each kernel the tiles are measured that the model of cycles holds to be best,
 keeps their times, and takes what is there. Then an eighth of the kernels at a time is held out: how well cycles and
 trees rank their tiles, and how far the best of the first 1, 2, 4 and 8 is from the best of all. With ``--search N``
 each of N kernels is searched with both rankings and equal trials, by trees that know nothing of it, and the two finds
-run in turns.
+run in turns. ``--ship`` writes the trees of all kernels into the file that comes with Graft.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.schedule.templates.features import CYCLES, Features, features
 from graft.core.schedule.templates.space import first, points, schedules, text_of
 from graft.core.schedule.templates.tiled_sum import tiled_sum
-from graft.core.tuning.learnt_cost import LearntCost, Timed, Times, predicted, trained
+from graft.core.tuning.learnt_cost import LearntCost, Timed, Times, predicted, ship, trained
 from graft.core.tuning.race import race, undisturbed
 from graft.core.tuning.search import Workload
 from graft.core.tuning.tunings import machine_of
@@ -162,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--random", type=int, default=80, help="random kernels beside those of the other benchmarks")
     options.add_argument("--database", type=Path, help="where times are kept")
+    options.add_argument("--ship", action="store_true", help="write the model that comes with Graft")
     options.add_argument("--search", type=int, default=0, metavar="N", help="kernels to search with both rankings")
     chosen = options.parse_args(arguments)
     target, backend = host_target(), LlvmBackend()
@@ -177,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         times.keep(measured(workload, target, builder))
         known = times.known()
     held_out(known)
+    if chosen.ship:
+        ship(trained(known), machine_of(target, 1))
     ratios = []
     for text in list(cases(0))[: chosen.search]:
         for workload in workloads(text, target, backend):

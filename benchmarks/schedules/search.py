@@ -1,22 +1,22 @@
 """What a search finds from the template alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
 
 Of each kernel the tiles of the template (`graft.core.schedule.templates`) are measured stage by stage, as tuning does,
-without any hand-written strategy, until nothing near the best is faster. The last column is the best one's time beside
-that of the strategy that the kernel gets untuned, both in turns.
+without any hand-written strategy, until nothing near the best is faster, then all others as far as ``--trials`` go.
+*found / untuned* is the best one's time in that of the strategy that the kernel gets untuned, both in turns; with one
+thread, time of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
-from time import perf_counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
 
-import numpy as np
 import onnx
 
 import graft
-from benchmarks.peers import best_turns
 from benchmarks.schedules.cases import model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
@@ -24,13 +24,17 @@ from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ScheduleParameters
-from graft.core.schedule.templates.space import schedules
-from graft.core.tuning.race import race
+from graft.core.schedule.templates.space import points, schedules, text_of
+from graft.core.schedule.templates.tiled_sum import tiled_sum
+from graft.core.tuning.race import Run, race, undisturbed
+from graft.core.tuning.search import Bench, Workload
+from graft.plugins.codegen.kernel_tuning import KernelBuilder
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.llvm.backend import LlvmBackend
 
-STAGES = 8
-"""Stages of a search, at the most."""
+TURNS = 41
+TRIALS, BATCH = 1000, 24
+"""Tiles that are measured at the most, and of those that are near no best one, how many in a race."""
 CASES = {
     "product 128x512x512": "x 128,512; w 512,512 : t = MatMul(x, w) y = Relu(t)",
     "product 49x768x3072": "x 49,768; w 768,3072 : t = MatMul(x, w) y = Relu(t)",
@@ -42,6 +46,7 @@ CASES = {
     "3x3, in groups": "x 1,64,28,28; w 64,8,3,3 : t = Conv<pads=[1,1,1,1],group=8>(x, w) y = Relu(t)",
     "depthwise": "x 1,64,56,56; w 64,1,3,3 : t = Conv<pads=[1,1,1,1],group=64>(x, w) y = Relu(t)",
     "5x1 of 13 channels": "x 3,13,30,30; w 26,13,5,1 : t = Conv<pads=[2,0,2,0]>(x, w) y = Relu(t)",
+    "3x3, strided": "x 1,32,56,56; w 64,32,3,3 : t = Conv<pads=[1,1,1,1],strides=[2,2]>(x, w) y = Relu(t)",
     "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
     "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
 }
@@ -56,33 +61,45 @@ def kernel_of(source: onnx.ModelProto, target: Target) -> Kernel:
     return lowered.kernel
 
 
-def searched(
-    kernel: Kernel, target: Target, run: Callable[[ScheduleParameters], Callable[[], float]]
-) -> tuple[ScheduleParameters | None, int]:
-    """Return the best schedule that a search finds, None where the template has none, and how many were measured."""
+def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple[ScheduleParameters | None, int]:
+    """Return the best schedule that a search finds, None where the template has none, and how many were measured.
+
+    Where nothing near the best is faster and trials are left, the other tiles are measured, the likely fastest first.
+    """
     best: ScheduleParameters | None = None
-    trials = 0
-    for stage in range(STAGES):
-        wanted = schedules(kernel, target, min(stage, 1), best)
-        found = [*([] if best is None else [best]), *wanted]
-        outcome = race([run(one) for one in found], lambda: False) if found else None
-        trials += len(wanted)
-        if outcome is None or found[outcome.winner] == best:
+    runs, spent = dict[ScheduleParameters, Run](), 0
+    rest: Iterator[ScheduleParameters] | None = None
+    while spent < trials:
+        near = schedules(kernel, target, min(spent, 1), best)
+        wanted = [one for one in near if one not in runs][: trials - spent]
+        if not wanted:
+            rest = everything(kernel, target) if rest is None else rest
+            wanted = list(islice((one for one in rest if one not in runs), min(BATCH, trials - spent)))
+        if not wanted:
             break
-        best = found[outcome.winner]
-    return best, trials
+        spent += len(wanted)
+        runs |= {one: run for one in wanted if (run := bench.add(one)) is not None}
+        own = [one for one in dict.fromkeys((*([] if best is None else [best]), *wanted)) if one in runs]
+        outcome = race([runs[one] for one in own], lambda: False) if own else None
+        best = own[outcome.winner] if outcome is not None else best
+    return best, spent
 
 
-def timed(program: graft.Program, given: np.ndarray) -> Callable[[], float]:
-    """Return what runs a program once and says for how long."""
+def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
+    """Yield the schedules of all tiles of a kernel, those of the fewest cycles first."""
+    found = tiled_sum(kernel, target)
+    if found is not None:
+        every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
+        yield from dict.fromkeys(text_of(found, kernel, tile) for tile in every)
 
-    def run() -> float:
-        started = perf_counter()
-        program(given)
-        return perf_counter() - started
 
-    run()
-    return run
+def in_turns(bench: Bench, found: ScheduleParameters) -> tuple[float, float]:
+    """Return the seconds of the untuned kernel, and of one by a schedule, which may be the same code."""
+    own, other = bench.add(None), bench.add(found)
+    assert own is not None, "the first has code of its own"
+    times = [(own(), (other or own)()) for _ in range(TURNS)]
+    first, second = zip(*times, strict=True)
+    return undisturbed(first), undisturbed(first if other is None else second)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,33 +107,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--only", default="", help="a part of the names of the kernels to search for")
+    options.add_argument("--trials", type=int, default=TRIALS, help="tiles of a kernel that are measured at the most")
     chosen = options.parse_args(arguments)
-    target, ratios = host_target(), list[float]()
+    target, backend, ratios = host_target(), LlvmBackend(), list[float]()
+    builder = KernelBuilder(target, chosen.threads, partial(backend.emit, target=target), backend, 1 << 20)
     print(f"{target.cpu}, {chosen.threads} thread(s)\n")
-    print("| kernel | untuned | us | schedules measured | found / untuned |\n|---|---|---:|---:|---:|")
+    print("| kernel | untuned | us | schedules measured | found / untuned | by |\n|---|---|---:|---:|---:|---|")
     for name, text in CASES.items():
         if chosen.only not in name:
             continue
-        source, given = model(text)
-
-        def program(schedules: dict[str, str] | None = None, source: onnx.ModelProto = source) -> graft.Program:
-            return graft.compile(
-                source, ["llvm"], threads=chosen.threads, cache=False, tuned=False, schedules=schedules
-            )
-
-        untuned, kernel = program(), kernel_of(source, target)
-        (call,) = (one for one in untuned.description.procedures[0].calls if one.schedule)
-        best, trials = searched(
-            kernel, target, lambda one, call=call, given=given: timed(program({call.function: one.steps}), given)
-        )
+        source, _ = model(text)
+        untuned = graft.compile(source, ["llvm"], threads=chosen.threads, cache=False, tuned=False)
+        kernel = kernel_of(source, target)
+        (strategy,) = (one.schedule["strategy"] for one in untuned.description.procedures[0].calls if one.schedule)
+        workload = Workload(name, name, kernel, 1, 0.0)
+        best, trials = searched(kernel, target, builder.bench(workload), chosen.trials)
         if best is None:
-            print(f"| {name} | {call.schedule['strategy']} | | 0 | |", flush=True)
+            print(f"| {name} | {strategy} | | 0 | | |", flush=True)
             continue
-        found = program({call.function: best.steps})
-        times = best_turns([lambda one=one, given=given: one(given) for one in (found, untuned)])
-        ratios.append(times[0] / times[1])
-        row = f"| {name} | {call.schedule['strategy']} | {1e6 * times[1]:.0f} | {trials} | {ratios[-1]:.2f} |"
-        print(row, flush=True)
+        own, theirs = in_turns(builder.bench(workload), best)
+        ratios.append(theirs / own)
+        tiles = ", ".join(step for step in best.steps.splitlines()[:3] if step)
+        print(f"| {name} | {strategy} | {1e6 * own:.0f} | {trials} | {ratios[-1]:.2f} | {tiles} |", flush=True)
     if ratios:
         print(f"\ngeometric mean {math.prod(ratios) ** (1 / len(ratios)):.3f}")
 

@@ -22,9 +22,9 @@ def _classified(net: Net, x: str, classes: int) -> onnx.ModelProto:
     return net.model(net.dense(net.Flatten(net.GlobalAveragePool(x)), classes))
 
 
-def _residual(net: Net, size: int, stages: tuple[int, ...], bottleneck: bool) -> onnx.ModelProto:
+def _residual(net: Net, batch: int, size: int, stages: tuple[int, ...], bottleneck: bool) -> onnx.ModelProto:
     """Build a ResNet (arXiv 1512.03385) of stages of so many blocks."""
-    x = net.Relu(_normed(net, net.input("image", BATCH, 3, size, size), 64, 7, 2))
+    x = net.Relu(_normed(net, net.input("image", batch, 3, size, size), 64, 7, 2))
     x = net.MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     for stage, count in enumerate(stages):
         inner = 64 << stage
@@ -42,14 +42,14 @@ def _residual(net: Net, size: int, stages: tuple[int, ...], bottleneck: bool) ->
     return _classified(net, x, 1000)
 
 
-def resnet18() -> onnx.ModelProto:
-    """Build ResNet-18 on images of 112 x 112."""
-    return _residual(Net(), 112, (2, 2, 2, 2), bottleneck=False)
+def resnet18(batch: int = BATCH, size: int = 112) -> onnx.ModelProto:
+    """Build ResNet-18 on images of ``size x size``."""
+    return _residual(Net(), batch, size, (2, 2, 2, 2), bottleneck=False)
 
 
 def resnet50(size: int = 112) -> onnx.ModelProto:
     """Build ResNet-50 on images of ``size x size``."""
-    return _residual(Net(), size, (3, 4, 6, 3), bottleneck=True)
+    return _residual(Net(), BATCH, size, (3, 4, 6, 3), bottleneck=True)
 
 
 def mobilenet_v2() -> onnx.ModelProto:
@@ -71,15 +71,15 @@ def mobilenet_v2() -> onnx.ModelProto:
     return _classified(net, relu6(_normed(net, x, 1280, 1)), 1000)
 
 
-def _embedded(net: Net, length: int, features: int, words: int) -> str:
-    x = net.Gather(net.weights(words, features, terms=1), net.input("words", BATCH, length, dtype=INT64), axis=0)
+def _embedded(net: Net, length: int, features: int, words: int, batch: int = BATCH) -> str:
+    x = net.Gather(net.weights(words, features, terms=1), net.input("words", batch, length, dtype=INT64), axis=0)
     return net.Add(x, net.weights(length, features, terms=1))
 
 
-def bert_mini() -> onnx.ModelProto:
+def bert_mini(batch: int = BATCH) -> onnx.ModelProto:
     """Build BERT-mini (arXiv 1908.08962): 4 layers of 256 features, 4 heads, 128 words, two classes."""
     net = Net()
-    x = net.normed(_embedded(net, 128, 256, 30522), "layer")
+    x = net.normed(_embedded(net, 128, 256, 30522, batch), "layer")
     for _ in range(4):
         x = net.normed(net.Add(x, net.attention(x, 4)), "layer")
         x = net.normed(net.Add(x, net.dense(net.gelu(net.dense(x, 1024)), 256)), "layer")

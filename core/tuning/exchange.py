@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def read_rows(path: Path) -> list[Row]:
         version = data.get("tunings") if isinstance(data, dict) else None
         if version != VERSION:
             raise ValueError(f"it says that it is of version {version}, and this Graft reads {VERSION}")
-        return [_row(number, one) for number, one in enumerate(data.get("rows", []))]
+        rows = data.get("rows", [])
+        if not isinstance(rows, list):
+            raise ValueError(f"its rows are no list, but {type(rows).__name__}")
+        return [_row(number, one) for number, one in enumerate(rows)]
     except (OSError, ValueError, TuningError) as error:
         raise TuningError(f"the tunings '{path}' cannot be read: {error}", path=str(path)) from error
 
@@ -53,5 +57,8 @@ def _row(number: int, data: object) -> Row:
     for name, kind in KINDS.items():
         if not isinstance(given.get(name), kind) or isinstance(given[name], bool):
             raise ValueError(f"row {number} has no {name}, or one of another type")
+    for name in ("seconds", "untuned", "stage"):
+        if not 0 <= given[name] < math.inf:
+            raise ValueError(f"row {number} has {name} = {given[name]}, which must be a number from 0 on")
     workload, machine, compiler, label, parameters, *others = (given[name] for name in KINDS)
     return Row(workload, machine, compiler, Tuning(label, from_json(json.dumps(parameters)), *others))

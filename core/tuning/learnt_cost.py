@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +17,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.parameters import Parameters, from_json, is_void, to_json
 from graft.core.schedule.templates.features import CYCLES, Features
 from graft.core.tuning.database import Database
+from graft.errors import TuningError
+from graft.runtime.system.files import write
 
 FEWEST_RACES, FEWEST_TIMES = 20, 4
 """Races from which something can be learnt, and times of each."""
-ROUNDS = 200
+ROUNDS = 100
+SHIPPED = Path(__file__).with_name("shipped_cost.txt")
+"""Trees for one machine, which its first line names, as LightGBM writes them (``benchmarks.schedules.cost_model``)."""
 SETTINGS = {
-    "objective": "regression", "num_leaves": 15, "learning_rate": 0.05, "min_data_in_leaf": 10, "lambda_l2": 1.0,
+    "objective": "regression", "num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 10, "lambda_l2": 1.0,
     "feature_fraction": 0.6, "bagging_fraction": 0.8, "bagging_freq": 1, "seed": 1, "deterministic": True,
     "num_threads": 1, "verbose": -1,
 }  # fmt: skip
@@ -51,7 +56,8 @@ class Times:
 
     def known(self) -> list[Timed]:
         """Return all times."""
-        rows = self._database.rows("SELECT race, features, seconds FROM trials WHERE machine = ?", self.machine)
+        question = "SELECT race, features, seconds FROM trials WHERE machine = ? AND seconds < 9e999"
+        rows = self._database.rows(question, self.machine)
         return [Timed(race, json.loads(text), seconds) for race, text, seconds in rows]
 
     def keep(self, times: Iterable[Timed]) -> None:
@@ -59,6 +65,19 @@ class Times:
         for one in times:
             values = (self.machine, one.race, json.dumps(one.features), one.seconds)
             self._database.write("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?)", *values)
+
+    def failed(self, kernel: str) -> set[Parameters]:
+        """Return the candidates of a kernel, with its compiler, that crashed, hung or were wrong."""
+        question = "SELECT features FROM trials WHERE machine = ? AND race = ? AND seconds = 9e999"
+        found = (
+            from_json(text) for (text,) in self._database.rows(question, self.machine, kernel) if not is_void(text)
+        )
+        return {one for one in found if one is not None}
+
+    def fail(self, kernel: str, candidate: Parameters) -> None:
+        """Remember a candidate that is never to run again."""
+        values = (self.machine, kernel, to_json(candidate), math.inf)
+        self._database.write("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?)", *values)
 
 
 @dataclass(slots=True)
@@ -70,8 +89,8 @@ class LearntCost:
     _trees: Any = None
 
     def learn(self) -> None:
-        """Learn from all times of the machine."""
-        self._trees = trained(self.times.known())
+        """Learn from all times of the machine; as long as these are few, what is shipped for its like is known."""
+        self._trees = trained(self.times.known()) or shipped(self.times.machine)
 
     def seconds(self, rows: Sequence[Features]) -> list[float]:
         """Return what candidates are likely to take, in any unit."""
@@ -96,13 +115,35 @@ def trained(times: Sequence[Timed]) -> Any:
     lightgbm = _lightgbm()
     if lightgbm is None or len(races) < FEWEST_RACES or not rows:
         return None
-    return lightgbm.train(SETTINGS, lightgbm.Dataset(_table(rows), wrong), ROUNDS)
+    table = lightgbm.Dataset(_table(rows), wrong, feature_name=_words(rows[0]))
+    return lightgbm.train(SETTINGS, table, ROUNDS)
+
+
+def shipped(machine: str, file: Path = SHIPPED) -> Any:
+    """Return the trees that come with Graft, None if they are of another machine."""
+    lightgbm = _lightgbm()
+    if lightgbm is None:
+        return None
+    first, _, text = file.read_text(encoding="utf-8").partition("\n")
+    if like(machine) != first:
+        return None
+    return lightgbm.Booster(model_str=text)
+
+
+def ship(trees: Any, machine: str, file: Path = SHIPPED) -> None:
+    """Write trees to come with Graft."""
+    write(file, f"{like(machine)}\n{trees.model_to_string(importance_type='gain')}", "the model of cost", TuningError)
+
+
+def like(machine: str) -> str:
+    """Return what machines have in common that one model serves: processor and features, whatever the threads are."""
+    return re.sub(r" threads=\d+$", "", machine)
 
 
 def predicted(trees: Any, rows: Sequence[Features]) -> list[float]:
     """Return cycles, corrected by what was learnt, if it was."""
     cycles = [one[CYCLES] for one in rows]
-    if trees is None or not rows:
+    if trees is None or not rows or trees.feature_name() != _words(rows[0]):
         return cycles
     return [one * math.exp(factor) for one, factor in zip(cycles, trees.predict(_table(rows)), strict=True)]
 
@@ -110,8 +151,17 @@ def predicted(trees: Any, rows: Sequence[Features]) -> list[float]:
 def _table(rows: Sequence[Features]) -> Any:
     import numpy as np
 
-    names = sorted(set(rows[0]) - {CYCLES})
+    names = _names(rows[0])
     return np.array([[one[name] for name in names] for one in rows], np.float64)
+
+
+def _names(row: Features) -> list[str]:
+    return sorted(set(row) - {CYCLES})
+
+
+def _words(row: Features) -> list[str]:
+    """Return the names as LightGBM takes them."""
+    return [name.replace(" ", "_") for name in _names(row)]
 
 
 @cache

@@ -25,7 +25,7 @@ from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport
 from graft.core.tuning.race import Run, race
 from graft.core.tuning.transfer import form_of, neighbours
 from graft.core.tuning.tunings import Tuning, Tunings
-from graft.errors import GraftError
+from graft.errors import GraftError, TuningError
 from graft.runtime.system.version import version
 
 GAINS = (0.1, 0.05, 0.03)
@@ -150,9 +150,15 @@ class Search:
         """Return the stage's candidates that differ in code, the best so far first; None if time is up meanwhile."""
         best = tuning.parameters
         wanted = candidates(workload.kernel, self.target, tuning.stage, best, self.strategies, self.cost)
+        near: list[Parameters] = []
         if wanted and tuning.stage == 0:
             others = (one for key, one in self._known.items() if key != workload.key)
-            wanted = list(dict.fromkeys((*neighbours(form_of(workload.kernel), others), *wanted)))
+            near = list(neighbours(form_of(workload.kernel), others))
+            wanted = list(dict.fromkeys((*near, *wanted)))
+        kernel = f"{workload.key} {self.tunings.compiler}"
+        if self.cost is not None and wanted:
+            failed = self.cost.times.failed(kernel)
+            wanted = [one for one in wanted if one not in failed]
         bench = self.builder.bench(workload)
         runs: list[tuple[Parameters | None, Run]] = []
         if self.options.trials is not None:
@@ -164,7 +170,11 @@ class Search:
             try:
                 run = bench.add(parameters)
             except GraftError as error:
-                log.warning("%s with %s cannot be measured: %s", workload.label, parameters, error)
+                # A neighbour's may not fit: its tiles may be longer than an axis is here.
+                level = logging.INFO if parameters in near else logging.WARNING
+                log.log(level, "%s with %s cannot be measured: %s", workload.label, parameters, error)
+                if isinstance(error, TuningError) and self.cost is not None and parameters is not None:
+                    self.cost.times.fail(kernel, parameters)
                 if parameters is best:
                     return []
                 continue

@@ -44,12 +44,19 @@ def _torch(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Ru
     return torch_run(model, feeds, threads)
 
 
+def _tvm(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+    from graft.measure.peers.tvm import tvm_run
+
+    return tvm_run(model, feeds, threads)
+
+
 PEERS: Mapping[str, Callable[[ir.Model, Mapping[str, np.ndarray], int], Run]] = {
     "onnxruntime": onnxruntime_run,
     "openvino": openvino_run,
     "mnn": mnn_run,
     "torch": _torch,
     "iree": _iree,
+    "tvm": _tvm,
 }
 COMPARE = tuple(PEERS)
 PACKAGES = {
@@ -58,6 +65,7 @@ PACKAGES = {
     "mnn": ("MNN",),
     "torch": ("torch",),
     "iree": ("iree-base-compiler", "iree-base-runtime"),
+    "tvm": ("apache-tvm", "apache-tvm-ffi"),
 }
 """The distributions that each peer needs."""
 INSTALL = {
@@ -66,6 +74,7 @@ INSTALL = {
     "mnn": "pip install MNN",
     "torch": "pip install 'graft-compiler[torch]', and have a C++ compiler",
     "iree": "pip install iree-base-compiler iree-base-runtime",
+    "tvm": "pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post0 xgboost cloudpickle psutil",
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import graft
+from graft.core.schedule.primitives.schedule_text import machine_name, print_schedules
 from graft.errors import ArgumentError, ScheduleError
 
 PRODUCT = """<ir_version: 10, opset_import: ["": 20]>
@@ -86,6 +87,24 @@ def test_schedules_of_no_kernel_are_named(caplog):
     )
     with pytest.raises(ScheduleError, match="is not used"):
         run(schedules={name + "s": "parallel i"}, strict=True)
+
+
+def test_schedules_of_another_machine_are_named(tmp_path, caplog):
+    (name,) = (one.split()[1] for one in names())
+    targets = graft.compile(model(), ["llvm"], threads=2, cache=False).description.targets
+    file = tmp_path / "schedules"
+    file.write_text(print_schedules({name: "parallel i\n"}, {}, targets))
+    run(schedules=file, strict=True)
+    file.write_text(print_schedules({name: "parallel i\n"}, {}, [{"arch": "z80", "features": ["ld", "jp"]}]))
+    with caplog.at_level(logging.WARNING, "graft.schedules"):
+        run(schedules=file)
+    own = machine_name(targets).removeprefix("machine ")
+    message = (
+        f"the schedules are for 'z80 ld+jp', the program is for '{own}': their steps are legal here, and may be slow"
+    )
+    assert message in caplog.text
+    with pytest.raises(ScheduleError, match="the schedules are for 'z80"):
+        run(schedules=file, strict=True)
 
 
 def test_versions_have_schedules_of_their_own():

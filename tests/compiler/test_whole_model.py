@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graft.compiler import whole_model
-from graft.compiler.api import compile_model
+from graft.compiler.api import compile_model, times_for
 from graft.compiler.request import Request
 from graft.core.machine.target import host_target, tuned_database
 from graft.core.schedule.parameters import ContractionParameters
@@ -46,6 +46,17 @@ def test_what_was_found_before_stays(model, monkeypatch):
     assert code(model) == tuned
 
 
+@pytest.mark.parametrize(("after", "expected"), [(0.5, 1.0), (1.01, 2.0), (1.1, 2.0)])
+def test_plans_by_measured_time_know_what_tuning_gave(after, expected, model, monkeypatch):
+    faking(monkeypatch, CHOSEN)
+    monkeypatch.setattr(whole_model, "seconds", lambda *_: (1.0, after))
+    plain = compile_model(model, Request(["llvm"], threads=1))
+    times = times_for(TUNED.placement(), TUNED.chosen(), TUNED.options(), None)
+    times.times[times._key(plain.partitioned)] = 2.0
+    compile_model(model, TUNED)
+    assert list(times.times.values()) == [expected]
+
+
 def test_two_programs_are_timed_in_a_process_of_their_own(model, tmp_path, caplog):
     compiled = compile_model(model, Request(["llvm"], threads=1, tuned=False))
     own, theirs = whole_model.seconds(compiled, compiled, 1, tmp_path)
@@ -54,3 +65,19 @@ def test_two_programs_are_timed_in_a_process_of_their_own(model, tmp_path, caplo
     with caplog.at_level("INFO"):
         assert whole_model.seconds(compiled, compiled, 1, tmp_path / "missing") is None
     assert "the whole model cannot be measured: " in caplog.text
+
+
+@pytest.mark.parametrize(("disturbed", "expected"), [(0, 0.9), (20, 0.9), (30, 1.8)])
+def test_what_else_the_machine_does_in_some_turns_does_not_count(disturbed, expected, monkeypatch):
+    """Of 51 turns the second call takes twice its time in some: only in most of them it counts as slower."""
+    now, calls = 0.0, {"first": 0, "second": 0}
+
+    def call(name):
+        nonlocal now
+        calls[name] += 1
+        now += 0.02 if name == "first" else 0.018 * (1 + (0 < calls[name] - 1 <= disturbed))
+
+    monkeypatch.setattr(whole_model, "perf_counter", lambda: now)
+    before, after = whole_model.in_turns(lambda: call("first"), lambda: call("second"))
+    assert (round(before, 6), round(after / before, 6)) == (0.02, expected)
+    assert calls["second"] == 52

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -103,6 +104,21 @@ def test_iree_computes_what_onnxruntime_does(threads: int) -> None:
     compare(run(), by_onnxruntime(model, feeds))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_tvm_computes_what_onnxruntime_does_once_it_is_tuned(tmp_path: Path) -> None:
+    pytest.importorskip("tvm", reason="apache-tvm is not installed")
+    pytest.importorskip("xgboost", reason="xgboost is not installed")
+    from graft.measure.peers.tvm import trials, tune, tvm_run
+
+    model = text_model(CASES["product"])
+    feeds = sample_inputs(model)
+    with pytest.raises(GraftError, match="have no record in"):
+        tvm_run(model, feeds, 1, tmp_path)
+    tune(model, 1, 1.0, tmp_path)
+    assert all(map(any, trials(model, 1, tmp_path).values()))
+    compare(tvm_run(model, feeds, 1, tmp_path)(), by_onnxruntime(model, feeds))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -138,11 +154,14 @@ def test_what_torch_cannot_be_given_is_told(text: str, message: str) -> None:
         ("iree", "iree.runtime", "pip install iree-base-compiler iree-base-runtime"),
         ("mnn", "MNN", "pip install MNN"),
         ("openvino", "openvino", "pip install openvino"),
+        ("tvm", "tvm", "pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post0 xgboost cloudpickle psutil"),
     ],
 )
 def test_a_peer_that_is_missing_is_told(name: str, imported: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [
-        one for one in sys.modules if one.startswith(("graft.measure.peers.torch_", "graft.measure.peers.iree"))
+        one
+        for one in sys.modules
+        if one.startswith(("graft.measure.peers.torch_", "graft.measure.peers.iree", "graft.measure.peers.tvm"))
     ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, imported, None)

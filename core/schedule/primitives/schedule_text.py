@@ -6,7 +6,8 @@ cache_read a at i0 in shared -> near
 
 ``@1`` is the second input of a kernel, whatever it is called there.
 
-A file of schedules has a line with the name of a kernel in brackets, ``[llvm_0_0_conv_relu]``, before each.
+A file of schedules has a line with the name of a kernel in brackets, ``[llvm_0_0_conv_relu]``, before each. One such as
+``[machine x86_64 avx+avx2+fma]`` says what they are for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
@@ -36,6 +38,7 @@ PRIMITIVES: tuple[type[Step], ...] = (
     Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
     ReindexCacheRead, Pad,
 )  # fmt: skip
+MACHINE = "machine "
 INPUT = "@"
 """Before the number of an input."""
 _INPUTS = re.compile(rf"(?<!\S){INPUT}(\d+)")
@@ -77,14 +80,25 @@ def with_names(text: str, inputs: Sequence[str]) -> str:
     return _INPUTS.sub(lambda found: (inputs[int(found[1]) :] or [found[0]])[0], text)
 
 
-def print_schedules(schedules: Mapping[str, str], notes: Mapping[str, str]) -> str:
-    """Return a file of schedules by the names of their kernels, with a note behind each name that has one."""
+def print_schedules(
+    schedules: Mapping[str, str], notes: Mapping[str, str], targets: Iterable[Mapping[str, Any]] = ()
+) -> str:
+    """Return a file of schedules for some targets, by the names of their kernels, with a note behind some names."""
     heads = {name: f"[{name}]" + (f"  # {notes[name]}" if name in notes else "") for name in schedules}
-    return "\n".join(f"{heads[name]}\n{text}" for name, text in schedules.items())
+    machine = [f"[{one}]\n" for one in filter(None, [machine_name(targets)])]
+    return "\n".join((*machine, *(f"{heads[name]}\n{text}" for name, text in schedules.items())))
+
+
+def machine_name(targets: Iterable[Mapping[str, Any]]) -> str:
+    """Return what a file says of the native targets of a program, "" if it has none."""
+    named = ", ".join(f"{one['arch']} {'+'.join(one.get('features', ()))}".strip() for one in targets)
+    return f"{MACHINE}{named}" if named else ""
 
 
 def parse_schedules(text: str) -> dict[str, str]:
     """Return the schedules of a file by the names of their kernels; empty lines keep the numbers of lines.
+
+    What it says of its machine is a name without steps.
 
     Raises ScheduleError, with the line, for a line that is neither a name nor a step, for a step before any name, for
     a name that stands there twice, and for one without steps.
@@ -106,7 +120,7 @@ def parse_schedules(text: str) -> dict[str, str]:
                     f"schedule, line {number}: '{step}' comes before the name of a kernel, '[name]'", line=number
                 )
             found[name] += "\n" * (number - 1 - found[name].count("\n")) + f"{step}\n"
-    if empty := next((name for name, steps in found.items() if not steps.strip()), None):
+    if empty := next((name for name in found if not (found[name].strip() or name.startswith(MACHINE))), None):
         raise ScheduleError(f"the schedule of '{empty}' has no steps", kernel=empty)
     return found
 

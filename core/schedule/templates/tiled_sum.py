@@ -38,8 +38,14 @@ TYPICAL = 256
 """What an extent that varies counts as."""
 MASKED = 2.0
 """What a vector of an image with a border costs, in vectors without."""
+BORDER = 0.1
+"""What such a vector costs besides, in the first and the last tile of a row, whose loads alone have masks."""
 STORED = 3.0
 """Cycles to begin a sum and to store it."""
+APART = 8.0
+"""What a vector of an image's row costs where more rows than `STREAMS` are read and written side by side, which lie on
+more than one page."""
+STREAMS, PAGE = 32, 4096
 PARALLEL = 3
 """Loops that threads share, at the most."""
 ENOUGH = 8
@@ -126,7 +132,16 @@ class TiledSum:
         loaded = sum(self.loads_of(factor, tile) for factor in self.factors)
         products = tile.vectors * tile.count / costs.fused
         step = max(products, loaded / costs.loads, costs.latency) + costs.load * loaded
-        return tiles * (steps * step + STORED * tile.vectors * tile.count)
+        return tiles * (steps * step + STORED * tile.vectors * tile.count + APART * self._rows_apart(tile, machine))
+
+    def _rows_apart(self, tile: Tile, machine: Machine) -> int:
+        """Return the vectors of an image's rows that a tile reads, if these are too many to be fetched ahead."""
+        if not tile.skew or self.skewed is None or self.skewed[2] > 1 or self.last == "c":
+            return 0  # with dilations, tall tiles were measured faster as often as slower
+        axis, stride, _ = self.skewed
+        rows = (tile.count - 1) * stride + self.reduced[f"k{axis}"]
+        size = (self.axes[self.last] or TYPICAL) * machine.vector_bytes // self.lanes
+        return rows * tile.vectors if rows + tile.count > STREAMS and rows * size > PAGE else 0
 
     def loads_of(self, factor: Factor, tile: Tile) -> float:
         """Return how many loads one step of a tile needs for a factor."""
@@ -134,7 +149,10 @@ class TiledSum:
         if tile.skew and self.skewed and tile.rows in factor.axes:
             window = self.reduced[f"k{tile.rows}"]
             count = tile.vectors * (tile.count + window - 1) / window
-        return count * (MASKED if self.last in self.masked & factor.axes else 1)
+        if self.last not in self.masked & factor.axes:
+            return count
+        columns = -(-(self.axes[self.last] or TYPICAL) // (tile.vectors * self.lanes))
+        return count * (MASKED + (BORDER * min(1, 2 / columns) if tile.skew else 0))
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
         """Whether the sums of a tile stay in registers, beside what a step loads and, where it is a vector, a mask."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     metavar="NAME,...",
     type=names_argument,
     default=None,
-    help="Peers to measure in turns with it: onnxruntime, openvino, mnn, torch, iree.",
+    help="Peers to measure in turns with it: onnxruntime, openvino, mnn, torch, iree, tvm.",
 )
 @threads_option("Threads of all contestants; all available by default.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")

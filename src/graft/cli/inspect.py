@@ -101,14 +101,15 @@ def _print_schedules(state: State, path: Path) -> None:
 
     if not is_artifact(path):
         raise click.UsageError(f"--schedules takes an artifact, and '{path}' is a model; compile it first")
-    kernels = dict(_kernels(read_manifest(path)))
+    manifest = read_manifest(path)
+    kernels = dict(_kernels(manifest))
     texts = {name: str(one["steps"]) for name, one in kernels.items() if one.get("steps")}
     if state.json:
         print_json({"schedules": texts})
         return
     notes = {name: f"{one['strategy']} {knobs(one)}".strip() for name, one in kernels.items()}
     if texts:
-        click.echo(print_schedules(texts, notes))
+        click.echo(print_schedules(texts, notes, manifest["targets"]))
     others = [name for name in kernels if name not in texts]
     if others:
         click.echo(f"# {len(others)} kernels whose strategies write the loops themselves, by no list of steps:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_merging_keeps_what_has_come_further_and_leaves_machines_apart(tmp_path:
         ("{", "Expecting property name enclosed in double quotes"),
         ("[]", "it says that it is of version None, and this Graft reads 1"),
         ('{"tunings": 2, "rows": []}', "it says that it is of version 2, and this Graft reads 1"),
+        ('{"tunings": 1, "rows": 7}', "its rows are no list, but int"),
+        (
+            json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"seconds": math.nan}]}),
+            "row 0 has seconds = nan, which",
+        ),
+        (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"untuned": -1}]}), "row 0 has untuned = -1, which must"),
+        (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"stage": -1}]}), "row 0 has stage = -1, which must be a"),
         ('{"tunings": 1, "rows": [7]}', "row 0 has no workload, or one of another type"),
         (
             json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"stage": "2"}]}),

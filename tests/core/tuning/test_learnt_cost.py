@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from graft.core.schedule.parameters import ContractionParameters, ScheduleParameters
-from graft.core.schedule.templates.features import CYCLES
+from graft.core.schedule.templates.features import CYCLES, features
+from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tuning import learnt_cost
-from graft.core.tuning.learnt_cost import LearntCost, Timed, Times, predicted, trained
+from graft.core.tuning.learnt_cost import SHIPPED, LearntCost, Timed, Times, _words, predicted, ship, shipped, trained
+from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
 
 def races(count: int, each: int = 8) -> list[Timed]:
@@ -53,6 +55,38 @@ def test_few_races_teach_nothing() -> None:
     assert trained([]) is None
     assert trained(races(learnt_cost.FEWEST_RACES - 1)) is None
     assert trained(races(30, each=learnt_cost.FEWEST_TIMES - 1)) is None
+
+
+def test_trees_that_are_shipped_serve_their_machine_alone(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed: pip install 'graft-compiler[tune]'")
+    trees, file = trained(races(30)), tmp_path / "trees.txt"
+    ship(trees, "x86_64 zen fma threads=1", file)
+    same = shipped("x86_64 zen fma threads=8", file)
+    rows = [{CYCLES: 80.0, "bad": bad, "idle": 0.5} for bad in (0.2, 0.8)]
+    assert predicted(same, rows) == pytest.approx(predicted(trees, rows))
+    assert predicted(same, [{CYCLES: 80.0, "new": 1.0}]) == [80.0]
+    assert shipped("x86_64 zen fma+avx threads=1", file) is None
+    assert shipped("x86_64 zen fma threads=1 in bf16", file) is None
+
+
+def test_what_is_shipped_knows_the_numbers_of_loops_as_they_are() -> None:
+    found = tiled_sum(matmul((64, 32), (32, 96), constant=True)[0], WIDE)
+    assert found is not None
+    named = next(line for line in SHIPPED.read_text().splitlines() if line.startswith("feature_names="))
+    assert named.removeprefix("feature_names=").split() == _words(features(found, Tile(2), WIDE.machine))
+
+
+def test_a_search_begins_with_what_is_shipped_until_it_knows_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learnt_cost, "shipped", lambda machine: f"trees of {machine}")
+    cost = LearntCost(Times(tmp_path / "trials.sqlite3", "here"))
+    cost.learn()
+    assert cost._trees == "trees of here"
+    cost.times.keep(races(30))
+    monkeypatch.setattr(learnt_cost, "trained", lambda times: len(times))
+    cost.learn()
+    assert cost._trees == 30 * 8
 
 
 def test_without_the_library_cycles_stay_and_that_is_said_once(

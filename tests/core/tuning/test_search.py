@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
 from graft.core.tuning.transfer import form_of
 from graft.core.tuning.tunings import Tuning, Tunings
-from graft.errors import CompileError
+from graft.errors import CompileError, ScheduleError, TuningError
 from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
 BUILD_SECONDS = 0.25
@@ -205,6 +206,20 @@ def test_what_was_found_for_a_neighbour_is_tried_first(database: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d, Graft .+", kept.made)
 
 
+def test_what_was_found_for_a_neighbour_may_not_fit(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = ContractionParameters(rows=1, vectors=1, unroll=7)
+    near = Tuning("other", other, 1e-3, 2e-3, 3, form_of(workload("a").kernel))
+    Tunings(database, "here", "now").keep("of another model", near)
+
+    def cost(key: str, parameters: Parameters | None) -> float:
+        if parameters == other:
+            raise ScheduleError("'x' has fewer iterations than a tile")
+        return 1e-3
+
+    assert searched(Fake(cost), [workload("a")], database).finished == 1
+    assert caplog.text == ""
+
+
 def test_trials_end_the_search(database: Path) -> None:
     fake = Fake(wants(ROWS[-1]))
     report = searched(fake, [workload(str(number)) for number in range(9)], database, trials=len(FOUND) + 3)
@@ -247,3 +262,26 @@ def test_a_search_keeps_the_times_of_losers(database: Path) -> None:
     assert {one.race for one in kept} == {"a 0"}
     assert len(kept) == sum(isinstance(one, ScheduleParameters) for one in FOUND)
     assert all(one.seconds == 1e-3 for one in kept)
+
+
+def test_what_failed_once_never_runs_again(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Candidates that crash, hang or are wrong (TuningError) are recorded for a compiler."""
+    broken = FOUND[1]
+
+    def search(compiler: str) -> list[Parameters | None]:
+        def cost(key: str, parameters: Parameters | None) -> float:
+            if parameters == broken:
+                raise TuningError("the process ended by signal 11")
+            return 1e-3
+
+        tunings, fake = Tunings(database, "here", compiler), Fake(cost)
+        own = LearntCost(Times(database.with_name("trials.sqlite3"), "here"))
+        Search([workload("a")], WIDE, fake, tunings, TuneOptions(1e6, clock=fake.clock), cost=own).run()
+        tunings.clear()
+        assert all(math.isfinite(one.seconds) for one in own.times.known())
+        return [one for _, one in fake.built]
+
+    assert broken in search("now")
+    assert "cannot be measured: the process ended by signal 11" in caplog.text
+    assert broken not in search("now")
+    assert broken in search("newer")

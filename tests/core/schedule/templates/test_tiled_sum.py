@@ -144,6 +144,20 @@ def test_fewer_loads_and_fuller_vectors_cost_less() -> None:
     assert math.isclose(found.cycles(Tile(1, "i", 7), machine), found.cycles(Tile(1, "i", 7, order=1), machine))
 
 
+def test_tall_tiles_of_windows_cost_more_where_rows_lie_on_many_pages() -> None:
+    """On small images, and with dilations, they do not."""
+
+    def tall_by_low(size: int, **window: list[int]) -> float:
+        found = tiled_sum(convolution((1, 4, size, size), (4, 1, 3, 3), group=4, **window)[0], WIDE)
+        assert found is not None
+        tall, low = (found.cycles(Tile(1, "y", count, order=1, skew=True), WIDE.machine) for count in (28, 14))
+        return tall / low
+
+    assert tall_by_low(112, pads=[1] * 4) > 1.5
+    assert tall_by_low(28, pads=[1] * 4) < 1.05
+    assert tall_by_low(112, pads=[2] * 4, dilations=[2, 2]) < 1.05
+
+
 def test_a_mask_that_is_a_vector_takes_a_register() -> None:
     target = target_named("x86-64-v3")
     beside, within, ragged = (

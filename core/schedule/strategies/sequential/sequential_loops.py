@@ -334,7 +334,7 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
     if lanes > 1:
         loops = nested([*apart, *ordered], ir.Store(stage.buffer, indices, update))
         updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared), apart)
-    else:
+    elif indices[-1] is last.variable:
         piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
         first, extent = b.multiply(piece, PIECE), last.iterations
         inner = LoopAxis(inside, PIECE, b.minimum(b.subtract(extent, first), PIECE))
@@ -342,6 +342,8 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
         store = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
         pieces = LoopAxis.over(piece, b.divide(b.add(extent, PIECE - 1), PIECE))
         updates = outer_loops([*outer, pieces], nested([*ordered, inner], store), is_shared)
+    else:
+        updates = outer_loops(apart, nested(ordered, ir.Store(stage.buffer, indices, update)), is_shared)
     return block(stage_nest(stage, machine), updates)
 
 

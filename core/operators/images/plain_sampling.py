@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
+from graft.core.operators.definition.index_bounds import FROM_FRONT
 
 Tap: TypeAlias = tuple[str, str]
 """Places of elements, and their weights, "" for 1."""
@@ -36,13 +37,12 @@ def sampled(f: Adjoint) -> list[str]:
         shares = f("Reshape", f.transposed(shares, 0, 1, 3, 2), f.concatenated(channels, f.ints(-1), axis=0))
         wide = f("Expand", f.reshaped(f.transposed(places, 0, 2, 1), 1, -1), f("Shape", shares))
         sums = f("ScatterElements", f.filled(0.0, flat), wide, shares, axis=1, reduction="add")
+        f.nodes[-1].metadata_props.add(key=FROM_FRONT)
         found[0] = f.reshaped_like(f.transposed(f.reshaped_like(sums, images), 1, 0, 2), x)
     if f.wanted(1) and weights:
-        values = f(
-            "Reshape",
-            f("Gather", flat, f.reshaped(places, -1), axis=1),
-            f.concatenated(channels, f("Shape", weights), axis=0),
-        )
+        values = f("Gather", flat, f.reshaped(places, -1), axis=1)
+        f.nodes[-1].metadata_props.add(key=FROM_FRONT)
+        values = f("Reshape", values, f.concatenated(channels, f("Shape", weights), axis=0))
         slopes = f("ReduceSum", f("Mul", values, gradient), f.ints(0), keepdims=0)
         found[1] = f.pull(written, {weights: slopes}, {grid}).get(grid, "")
     return found

@@ -112,7 +112,8 @@ def _lower_scatter_elements(lowering: Lowering) -> tuple[ir.Stage, ...]:
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
 
     def place(k: tuple[ir.Variable, ...]) -> tuple[ir.Expression, ...]:
-        return (*k[:axis], position(ir.Load(indices, k), b.extents(source)[axis]), *k[axis + 1 :])
+        chosen = position(ir.Load(indices, k), b.extents(source)[axis], lowering.node)
+        return (*k[:axis], chosen, *k[axis + 1 :])
 
     return _scattered(lowering, 2, b.extents(indices), place)
 

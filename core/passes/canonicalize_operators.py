@@ -43,7 +43,7 @@ def _read_unexpanded(node: ir.Node) -> bool:
     row, result = OPERATORS.get(node.op_type, node.domain), ValueView(node.outputs[0]).static_shape
     if row is None or row.shapes is not broadcasted or result is None:
         return False
-    shapes, changed = [value and ValueView(value).static_shape for value in node.inputs], False
+    shapes, changed = [None if value is None else ValueView(value).static_shape for value in node.inputs], False
     for number, value in enumerate(node.inputs):
         source = None if value is None else value.producer()
         if source is None or not is_operator(source, "Expand") or source.inputs[0] is None:

@@ -22,6 +22,7 @@ from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import checked_values
+from graft.core.operators.index_check import unexpanded
 from graft.plugins.codegen.grouping.attention_fusion import find_attention
 from graft.plugins.codegen.grouping.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.grouping.dequantize_fusion import computed_before, follows_integers, is_widening
@@ -176,6 +177,7 @@ def fuse(
     ]
     uses.taken |= {group.anchor.node for group in groups if group.appends is not None}
     groups += _placed(nodes, layouts, appended, uses, table, without)
+    groups += [] if "fusion" in without else _scatters(nodes, uses, table)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -209,6 +211,22 @@ def _around_reduction(nodes: list[NodeView], table: OperatorTable) -> Group:
     """The group of nodes of rows; its anchor is the first that reduces."""
     reduces = (table.has(node, Trait.REDUCTION) or table.has(node, Trait.ROW_WISE) for node in nodes)
     return Group(nodes, Trait.ROW_WISE, lead=list(reduces).index(True))
+
+
+def _scatters(nodes: Sequence[NodeView], uses: Uses, table: OperatorTable) -> list[Group]:
+    """The groups of scatters that alone read expanded indices: they read them as they were before."""
+    groups = []
+    for node in nodes:
+        indices = node.input(1)
+        if indices is None or not table.has(node, Trait.SCATTER) or not is_static(node):
+            continue
+        source, readers = indices.producer, [one.node for one in uses.readers[indices.value]]
+        if source is None or source.node not in uses.order or unexpanded(indices) == indices:
+            continue
+        if readers == [node.node] and indices.value not in uses.outputs:
+            groups.append(Group([source, node], Trait.RECURRENT, lead=1))
+            uses.taken |= {source.node, node.node}
+    return groups
 
 
 def _placed(

@@ -490,3 +490,14 @@ def test_normalizing_twice_changes_nothing() -> None:
     )
     normalize(model)
     assert not any(result.changed for result in normalize(model))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "stays"),
+    [("float[4,1] x, float[3] z", False), ("float[3] x, float[4,1] z", False), ("float[4,1] x, float[1] z", True)],
+)
+def test_an_operand_is_not_expanded_that_the_others_expand_as_far(shapes: str, stays: bool) -> None:
+    text = f"g ({shapes}) => (float[4,3] y) <int64[2] wide = {{4, 3}}> {{ e = Expand (x, wide) y = Sub (e, z) }}"
+    model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
+    normalize(model)
+    assert ("Expand" in [node.op_type for node in model.graph]) == stays

@@ -38,6 +38,10 @@ ANCHORS = (
 """The traits of anchors, in the order in which they choose what follows them."""
 
 
+MOST_SHARED = 8
+"""Products from which on each thread has some for itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
     """How far fusion goes; ``group=1`` leaves every operator alone."""
@@ -197,6 +201,8 @@ def fuse(
                 group = Group([node], trait)
                 if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
+                elif trait is Trait.CONTRACTION:
+                    _take_turned_factors(group, uses)
                 elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
                     group.nodes = with_producers(group.nodes, uses, table, limits.group)
                     group.lead = len(group.nodes) - 1
@@ -326,6 +332,23 @@ def _take_transposes(group: Group, uses: Uses) -> None:
     around = transposes_around(group.anchor, uses.outputs)
     if around is not None and not uses.taken & {node.node for node in around}:
         group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
+
+
+def _take_turned_factors(group: Group, uses: Uses) -> None:
+    """Add the Transpose that makes rows of the columns of left factors: packing reads these in any order.
+
+    Of few large products threads share one, and would each read columns again.
+    """
+    left = group.anchor.input(0)
+    node, shape = (None, None) if left is None else (left.producer, left.static_shape)
+    if node is None or shape is None or node.node not in uses.order or node.node in uses.taken:
+        return
+    rows, columns = len(shape) - 2, len(shape) - 1
+    is_turned = node.permutation is not None and [*node.permutation] == [*range(rows), columns, rows]
+    value = node.node.outputs[0]
+    is_alone = [one.node for one in uses.readers[value]] == [group.anchor.node] and value not in uses.outputs
+    if is_turned and is_alone and math.prod(shape[:-2]) >= MOST_SHARED and group.anchor.op_type == "MatMul":
+        group.nodes, group.lead = [node, group.anchor], 1
 
 
 def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:

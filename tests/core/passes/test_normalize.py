@@ -412,6 +412,19 @@ def test_passes_read_the_traits_of_a_plugins_operators(monkeypatch: pytest.Monke
     assert small.graph.node(1).outputs[0].dtype is ir.DataType.INT8
 
 
+def test_what_is_scaled_and_transposed_back_is_scaled_before() -> None:
+    text = """g (float[2,3,4] x, float[1] s) => (float[2,4,3] y, float[2,3,4] z) {
+        t = Transpose <perm = [0, 2, 1]> (x) m = Mul (t, s) y = Neg (m) READ }"""
+    back = text.replace("READ", "b = Transpose <perm = [0, 2, 1]> (m) z = Relu (b)")
+    aside = text.replace("READ", "z = Reshape <allowzero = 0> (m, shape)").replace(
+        "{\n", "<int64[3] shape = {2, 3, 4}> {\n"
+    )
+    found = after(back, "move-transposes", "eliminate-identity", "eliminate-dead-code")
+    relu = next(node for node in found.graph if node.op_type == "Relu")
+    assert [relu.inputs[0].producer().op_type, operators(found).count("Transpose")] == ["Mul", 1]
+    assert operators(after(aside, "move-transposes")) == operators(model_of(aside))
+
+
 def test_a_sum_with_what_no_depthwise_convolution_reads_stays() -> None:
     model = after(BLOCK.replace("READ", "x"), "move-transposes", "eliminate-identity")
     assert operators(model) == operators(model_of(BLOCK.replace("READ", "x")))

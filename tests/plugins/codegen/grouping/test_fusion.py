@@ -256,3 +256,20 @@ def test_a_scatter_reads_its_indices_as_they_are_before_they_are_expanded() -> N
     assert groups(alone) == ["recurrent: Expand ScatterElements"]
     read_again = text.replace("MORE", ", int64[4,6] z").replace("REST", "  z = Neg (e)")
     assert groups(read_again) == ["injective: Expand", "recurrent: ScatterElements", "elementwise: Neg"]
+
+
+@pytest.mark.parametrize(
+    ("order", "shape", "found"),
+    [
+        ("0, 2, 1", "8,5,4", ["contraction: Transpose MatMul Relu"]),
+        ("2, 0, 1", "4,5,8", ["injective: Transpose", "contraction: MatMul Relu"]),
+        ("0, 2, 1", "2,5,4", ["injective: Transpose", "contraction: MatMul Relu"]),
+    ],
+)
+def test_many_products_read_left_factors_by_their_columns(order: str, shape: str, found: list[str]) -> None:
+    count = "2" if shape.startswith("2") else "8"
+    assert (
+        groups(f"""g (float[{shape}] x, float[{count},5,6] w) => (float[{count},4,6] y) {{
+        t = Transpose <perm = [{order}]> (x)  m = MatMul (t, w)  y = Relu (m) }}""")
+        == found
+    )

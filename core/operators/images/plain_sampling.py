@@ -40,9 +40,8 @@ def sampled(f: Adjoint) -> list[str]:
         f.nodes[-1].metadata_props.add(key=FROM_FRONT)
         found[0] = f.reshaped_like(f.transposed(f.reshaped_like(sums, images), 1, 0, 2), x)
     if f.wanted(1) and weights:
-        values = f("Gather", flat, f.reshaped(places, -1), axis=1)
+        values = f("Gather", flat, places, axis=1)
         f.nodes[-1].metadata_props.add(key=FROM_FRONT)
-        values = f("Reshape", values, f.concatenated(channels, f("Shape", weights), axis=0))
         slopes = f("ReduceSum", f("Mul", values, gradient), f.ints(0), keepdims=0)
         found[1] = f.pull(written, {weights: slopes}, {grid}).get(grid, "")
     return found

@@ -124,15 +124,15 @@ def _merge(node: ir.Node, order: Sequence[int]) -> None:
 
 def _common_order(node: ir.Node) -> list[int] | None:
     """Return the order in which all inputs of a node are transposed; None if they are not, or nothing is saved."""
-    turned = [value for value in node.inputs if not _is_single(value)]
-    orders = [_order(_producer(value)) for value in turned]
+    transposed = [value for value in node.inputs if not _is_single(value)]
+    orders = [_order(_producer(value)) for value in transposed]
     if len(node.inputs) < 2 or not orders or orders[0] is None or any(order != orders[0] for order in orders):
         return None
-    if len(turned) < len(node.inputs):
+    if len(transposed) < len(node.inputs):
         back = _inverse(orders[0])
         if not any(_order(reader) == back for reader in node.outputs[0].consumers()):
             return None
-    saved = any(map(_dies, turned))
+    saved = any(map(_dies, transposed))
     known = node.outputs[0].shape is not None and node.outputs[0].dtype is not None
     return orders[0] if saved and known else None
 

@@ -169,11 +169,9 @@ def fuse(
     """
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
-    groups: list[Group] = []
     found = [] if "attention" in without else find_attention(nodes, uses.readers, outputs, table, limits.attention)
-    for whole in found:
-        groups.append(Group(whole, Trait.ATTENTION))
-        uses.taken |= {node.node for node in whole}
+    groups = [Group(whole, Trait.ATTENTION) for whole in found]
+    uses.taken |= {node.node for whole in found for node in whole}
     groups += [
         Group([node], Trait.INJECTIVE, appends=appended[node.node.outputs[0]])
         for node in nodes
@@ -202,7 +200,7 @@ def fuse(
                 if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
                 elif trait is Trait.CONTRACTION:
-                    _take_turned_factors(group, uses)
+                    _take_transposed_factors(group, uses)
                 elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
                     group.nodes = with_producers(group.nodes, uses, table, limits.group)
                     group.lead = len(group.nodes) - 1
@@ -334,7 +332,7 @@ def _take_transposes(group: Group, uses: Uses) -> None:
         group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
 
 
-def _take_turned_factors(group: Group, uses: Uses) -> None:
+def _take_transposed_factors(group: Group, uses: Uses) -> None:
     """Add the Transpose that makes rows of the columns of left factors: packing reads these in any order.
 
     Of few large products threads share one, and would each read columns again.
@@ -344,10 +342,10 @@ def _take_turned_factors(group: Group, uses: Uses) -> None:
     if node is None or shape is None or node.node not in uses.order or node.node in uses.taken:
         return
     rows, columns = len(shape) - 2, len(shape) - 1
-    is_turned = node.permutation is not None and [*node.permutation] == [*range(rows), columns, rows]
+    is_transposed = node.permutation is not None and [*node.permutation] == [*range(rows), columns, rows]
     value = node.node.outputs[0]
     is_alone = [one.node for one in uses.readers[value]] == [group.anchor.node] and value not in uses.outputs
-    if is_turned and is_alone and math.prod(shape[:-2]) >= MOST_SHARED and group.anchor.op_type == "MatMul":
+    if is_transposed and is_alone and math.prod(shape[:-2]) >= MOST_SHARED and group.anchor.op_type == "MatMul":
         group.nodes, group.lead = [node, group.anchor], 1
 
 

@@ -46,7 +46,7 @@ def recomputed(write: Callable[[ir.Model], ir.Model], source: ir.Model, loss: st
         return model
     course = memory_over_time(model)
     before, nodes = max(course, default=0), count_nodes(model)
-    has_steps = how != "min-cut" and any(is_operator(node, "Scan", *GATES) for node in source.graph)
+    has_steps = how != "min-cut" and any(is_operator(node, "Loop", "Scan", *GATES) for node in source.graph)
     segmented = partial(lambda: write(edited(source, segment_steps)))
     model = segmented() if has_steps and how == "sqrt" else model
     forward = ForwardPass.of(model, loss)

@@ -2,7 +2,7 @@
 
 The gradient of a Scan keeps the states before each step, and what products gave in it. Of a Scan over segments it keeps
 the states before each segment, and those of the steps of one segment, which it runs again first: of n steps twice the
-root of n. Recurrent layers are written as Scans for that.
+root of n. Recurrent layers, and Loops of a known number of steps, are written as Scans for that.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from functools import partial
 from math import isqrt
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from graft.core.graph.dimensions import unique
-from graft.core.graph.protos import constants_of, every_graph, every_node, put_nodes, types_of
+from graft.core.graph.protos import constants_of, every_graph, every_node, held_by, put_nodes, types_of
 from graft.core.operators.definition.function_body import Body, Extent
 from graft.core.operators.products.plain_recurrence import GATES, recurrence
 from graft.core.shapes.inference import infer_proto
 
 
 def segment_steps(proto: onnx.ModelProto) -> None:
-    """Write the Scans and recurrent layers of a model's main graph over segments, in place, where they have some."""
+    """Write Scans, Loops and recurrent layers of a model's main graph over segments, in place, where they have some."""
     inferred = infer_proto(proto).graph
     taken = {name for one in every_node(proto.graph.node) for name in (one.name, *one.input, *one.output)}
     taken |= {one.name for graph in every_graph(inferred) for one in (*graph.input, *graph.initializer)}
@@ -31,11 +32,42 @@ def segment_steps(proto: onnx.ModelProto) -> None:
         layer = Body(node, types, data, fresh)
         if node.op_type in GATES and node.domain in ("", "ai.onnx"):
             recurrence(layer)
+        elif node.op_type == "Loop" and (count := _count(layer)):
+            _as_scan(layer, count)
         else:
             layer.nodes.append(node)
         for one in layer.nodes:
             nodes += _segmented(Body(one, types, data, fresh)) if one.op_type == "Scan" else [one]
     put_nodes(proto.graph, nodes)
+
+
+def _count(f: Body) -> int:
+    """Return how many steps a Loop has, 0 where that is not known: where it is computed, or a step may be the last."""
+    most, going, graph = f.contents(f.input(0)), f.contents(f.input(1)), f.attribute("body")
+    held = {graph.input[1].name, *(one.name for one in graph.initializer if _is_true(one))}
+    for node in graph.node:
+        if _is_true(held_by(node) if node.op_type == "Constant" else None):
+            held.add(node.output[0])
+        if node.op_type == "Identity" and node.input[0] in held:
+            held.add(node.output[0])
+    is_whole = (not f.input(1) or (going is not None and bool(going))) and graph.output[0].name in held
+    return int(most) if is_whole and most is not None else 0
+
+
+def _is_true(tensor: TensorProto | None) -> bool:
+    return tensor is not None and tensor.data_type == TensorProto.BOOL and bool(numpy_helper.to_array(tensor).all())
+
+
+def _as_scan(f: Body, count: int) -> None:
+    """Write a Loop as a Scan over the numbers of its steps."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(f.attribute("body"))
+    number, going, *states = graph.input
+    del graph.input[:], graph.output[0]
+    graph.input.extend([*states, number])
+    graph.node.insert(0, helper.make_node("Constant", [], [going.name], value=numpy_helper.from_array(np.array(True))))
+    numbers = f.constant(np.arange(count))
+    f.add(helper.make_node("Scan", [*f.inputs[2:], numbers], f.node.output, f.node.name, body=graph, num_scan_inputs=1))
 
 
 def _segmented(f: Body) -> list[onnx.NodeProto]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graft.core.graph.view import NodeView
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes, block, let, loop
@@ -34,6 +34,13 @@ def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, 
         return tuple(bound for bound in row.indices(node) if varying or not bound.varies)
     except UnknownError:
         return ()
+
+
+def unexpanded(value: ValueView) -> ValueView:
+    """Return what an Expand repeats, which has the same elements; any other value as it is."""
+    node = value.producer
+    source = node.input(0) if node is not None and node.op_type == "Expand" and not node.domain else None
+    return value if source is None or 0 in (value.static_shape or (0,)) else source
 
 
 def index_check(

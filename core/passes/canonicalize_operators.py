@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.view import ValueView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.shape_rules import broadcasted
 from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import is_operator, replace_node
 
@@ -17,6 +21,7 @@ class CanonicalizeOperators(NodePass):
 
     1. Sum of two becomes Add
     2. a constant operand of Add or Mul stands second
+    3. an operand is not expanded that the other ones expand as far
     """
 
     name: ClassVar[str] = "canonicalize-operators"
@@ -31,7 +36,24 @@ class CanonicalizeOperators(NodePass):
             first, second = node.inputs
             node.replace_input_with(0, second)
             node.replace_input_with(1, first)
-        return is_sum or is_swapped
+        return is_sum or is_swapped or _read_unexpanded(node)  # case 3
+
+
+def _read_unexpanded(node: ir.Node) -> bool:
+    row, result = OPERATORS.get(node.op_type, node.domain), ValueView(node.outputs[0]).static_shape
+    if row is None or row.shapes is not broadcasted or result is None:
+        return False
+    shapes, changed = [None if value is None else ValueView(value).static_shape for value in node.inputs], False
+    for number, value in enumerate(node.inputs):
+        source = None if value is None else value.producer()
+        if source is None or not is_operator(source, "Expand") or source.inputs[0] is None:
+            continue
+        inner = [*shapes[:number], ValueView(source.inputs[0]).static_shape, *shapes[number + 1 :]]
+        known = [shape for shape in inner if shape is not None]
+        if len(known) == len(inner) and np.broadcast_shapes(*known) == result:
+            node.replace_input_with(number, source.inputs[0])
+            shapes, changed = inner, True
+    return changed
 
 
 def _constant_first(node: ir.Node) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.view import NodeView
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import window_of
 from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
@@ -25,7 +25,7 @@ class MoveTransposes(NodePass):
 
     1. Transpose of a Transpose becomes one, but for one before such a convolution
     2. an elementwise operator whose inputs are all transposed alike, one of them for it alone, is computed before, and
-       its result transposed
+       its result transposed; an input of one element is in any order, where a reader transposes the result back
     3. if the other inputs are not, but a depthwise convolution whose result is transposed back reads them, they are
        transposed back and forth: then case 2 applies, and the convolution stands between two Transposes
     """
@@ -124,19 +124,29 @@ def _merge(node: ir.Node, order: Sequence[int]) -> None:
 
 def _common_order(node: ir.Node) -> list[int] | None:
     """Return the order in which all inputs of a node are transposed; None if they are not, or nothing is saved."""
-    producers = [_producer(value) for value in node.inputs]
-    orders = [_order(producer) for producer in producers]
-    if len(orders) < 2 or orders[0] is None or any(order != orders[0] for order in orders):
+    transposed = [value for value in node.inputs if not _is_single(value)]
+    orders = [_order(_producer(value)) for value in transposed]
+    if len(node.inputs) < 2 or not orders or orders[0] is None or any(order != orders[0] for order in orders):
         return None
-    saved = any(map(_dies, node.inputs))
+    if len(transposed) < len(node.inputs):
+        back = _inverse(orders[0])
+        if not any(_order(reader) == back for reader in node.outputs[0].consumers()):
+            return None
+    saved = any(map(_dies, transposed))
     known = node.outputs[0].shape is not None and node.outputs[0].dtype is not None
     return orders[0] if saved and known else None
+
+
+def _is_single(value: ir.Value | None) -> bool:
+    """Whether a value is one number, in whatever order others are."""
+    return value is not None and ValueView(value).static_shape in ((), (1,))
 
 
 def _compute_before(node: ir.Node, order: Sequence[int], names: Names) -> None:
     output = node.outputs[0]
     assert output.shape is not None, f"node '{node.name}' gives a tensor of unknown shape"
-    sources = [producer.inputs[0] for value in node.inputs if (producer := _producer(value)) is not None]
+    producers = [(value, None if _is_single(value) else _producer(value)) for value in node.inputs]
+    sources = [value if producer is None else producer.inputs[0] for value, producer in producers]
     shape = [output.shape[axis] for axis in _inverse(order)]
     result = Writer(node, names).again(sources, output.dtype, shape)
     before = result.producer()

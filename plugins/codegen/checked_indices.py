@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.control_loops import Lanes
 from graft.core.operators.definition.index_bounds import IndexBound
-from graft.core.operators.index_check import DTYPES, index_bounds, index_check, varying_index_check
+from graft.core.operators.index_check import DTYPES, index_bounds, index_check, unexpanded, varying_index_check
 from graft.core.tensor_ir.ir import Function, LoopKind
 
 
@@ -69,6 +69,7 @@ class IndexChecks:
         for number, bounds in by_input.items():
             value = node.input(number)
             assert value is not None, node.where
+            value = value if any(bound.column is not None for bound in bounds) else unexpanded(value)
             numbers = sorted({one for bound in bounds for one in bound.sources})
             sources = {one: source for one in numbers if (source := node.input(one)) is not None}
             key, array = (value.value, tuple(bounds), tuple(sources.values())), value.constant

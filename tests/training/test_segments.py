@@ -76,6 +76,45 @@ def test_a_scan_over_segments_is_the_scan(x: str, options: str, every: tuple[int
     close_gradients(model, feeds, "x", "h0", "w")
 
 
+def loop(going: str, steps: int = 12) -> onnx.ModelProto:
+    """Return a Loop of one state, whose body says by ``going`` whether it goes on."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 22]> net (float[3,5] h0) => (float loss) <int64 most = {{{steps}}}> {{
+            last, every = Loop <body = step (int64 i, bool c, float[3,5] h) =>
+                (bool more, float[3,5] after, float[3,5] kept)
+                {{ z = Cast <to = 1> (i) n = Cos (z) p = MatMul (h, w) s = Add (p, n) after = Tanh (s)
+                   kept = Mul (after, n) {going} }}> (most, , h0)
+            l = ReduceSum <keepdims = 0> (last) e = ReduceSumSquare <keepdims = 0> (every) loss = Add (l, e) }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(RNG.normal(0, 0.4, (5, 5)).astype(np.float32), "w"))
+    return model
+
+
+@pytest.mark.parametrize("going", ["more = Identity (c)", "more = Constant <value = bool {1}> ()"])
+def test_a_loop_of_a_known_number_of_steps_is_a_scan_over_segments(going: str) -> None:
+    segmented = edited(graft.load(loop(going)), segment_steps)
+    (node,) = [one for one in segmented.graph if one.op_type in ("Scan", "Loop")]
+    assert (node.op_type, [one.op_type for one in node.attributes["body"].as_graph()]) == ("Scan", ["Scan"])
+    close_gradients(loop(going), {"h0": RNG.normal(size=(3, 5)).astype(np.float32)}, "h0", "w")
+
+
+def test_a_loop_of_many_steps_keeps_few_states() -> None:
+    model = loop("more = Identity (c)", 900)
+    plain, segmented = (
+        graft.compile(graft.grad(model, wrt=["w"], recompute=how), ["llvm"], threads=1) for how in ("none", "sqrt")
+    )
+    feeds = {"h0": np.ones((3, 5), np.float32)}
+    one, other = (np.asarray(program.run(feeds)["w_grad"]) for program in (plain, segmented))
+    np.testing.assert_allclose(other, one, rtol=2e-4, atol=1e-4)
+    assert segmented.arena_bytes < 0.5 * plain.arena_bytes
+
+
+def test_a_loop_that_may_end_earlier_stays() -> None:
+    text = "t = ReduceSum <keepdims = 0> (after) o = Constant <value = float {0}> () more = Greater (t, o)"
+    segmented = edited(graft.load(loop(text)), segment_steps)
+    assert [one.op_type for one in segmented.graph if one.op_type in ("Scan", "Loop")] == ["Loop"]
+
+
 def test_an_open_extent_beside_the_steps_stays_open() -> None:
     model = scan("float[12,N,5] x, float[N,5] h0")
     feeds = {"x": np.ones((12, 2, 5), np.float32), "h0": np.ones((2, 5), np.float32)}

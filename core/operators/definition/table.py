@@ -55,6 +55,8 @@ class Trait(Enum):
     """A reduction over sliding windows."""
     RECURRENT = auto()
     """Steps that depend on each other: LSTM, GRU, RNN."""
+    SCATTER = auto()
+    """Puts updates at the places that the second input holds, one after the other."""
     COMMUTATIVE = auto()
     """The first two inputs may be swapped."""
     ASSOCIATIVE = auto()

@@ -153,7 +153,7 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     channel has its own window, rows are long and the batch is known, they are a depthwise one, else sums over elements.
     """
     rank = len(w.kernel)
-    (batch, *_, length), is_depthwise = f.shape(windows), f.extents(weights)[:2] == [group, 1] and group > 1
+    (batch, *_, length), is_depthwise = f.shape(windows), f.extents(weights)[:2] == [group, 1]
     is_long = isinstance(length, int) and length >= LONG_ROW and set(w.strides) == {1}
     if is_depthwise and is_long and isinstance(batch, int):
         return _of_own_weights(f, image, windows, weights, w, batch)

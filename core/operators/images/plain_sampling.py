@@ -3,68 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
+from onnx import TensorProto
 
+from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
+from graft.core.operators.definition.index_bounds import FROM_FRONT
 
 Tap: TypeAlias = tuple[str, str]
-"""A position along a dimension (int64), and its weight, "" for 1."""
+"""Places of elements, and their weights, "" for 1."""
 CUBIC = -0.75
 """The coefficient of the cubic kernel."""
 
 
-def grid_sample(f: Body) -> None:
-    """``[n, c, ...]`` at the points of a grid ``[n, ..., dimensions]``, each from -1 to 1, the last dimension first."""
+def sampled(f: Adjoint) -> list[str]:
+    """GridSample: points hand their gradients to the elements around them, and are moved by the slopes between these.
+
+    What is added up at one place comes from points in turn, so no sum waits for the one before it.
+    """
     x, grid = f.input(0), f.input(1)
+    before = len(f.nodes)
+    places, weights = _elements(f, x, grid)
+    written = f.nodes[before:]
+    channels, gradient = f.extent(x, 1), f.transposed(f.reshaped(f.gradient, 0, 0, 1, -1), 1, 0, 2, 3)
+    images = f.transposed(f.reshaped(x, 0, 0, -1), 1, 0, 2)
+    flat = f.reshaped(images, 0, -1)
+    found = ["", ""]
+    if f.wanted(0):
+        shares = f("Mul", gradient, weights) if weights else gradient
+        shares = f("Reshape", f.transposed(shares, 0, 1, 3, 2), f.concatenated(channels, f.ints(-1), axis=0))
+        wide = f("Expand", f.reshaped(f.transposed(places, 0, 2, 1), 1, -1), f("Shape", shares))
+        sums = f("ScatterElements", f.filled(0.0, flat), wide, shares, axis=1, reduction="add")
+        f.nodes[-1].metadata_props.add(key=FROM_FRONT)
+        found[0] = f.reshaped_like(f.transposed(f.reshaped_like(sums, images), 1, 0, 2), x)
+    if f.wanted(1) and weights:
+        values = f("Gather", flat, places, axis=1)
+        f.nodes[-1].metadata_props.add(key=FROM_FRONT)
+        slopes = f("ReduceSum", f("Mul", values, gradient), f.ints(0), keepdims=0)
+        found[1] = f.pull(written, {weights: slopes}, {grid}).get(grid, "")
+    return found
+
+
+def _elements(f: Body, x: str, grid: str) -> Tap:
+    """Return where the elements around points lie among those of all images, and weights, ``[n, element, point]``."""
     dimensions = f.rank(x) - 2
-    taps, extents = [], []
-    for axis in range(dimensions):
-        place = dimensions - 1 - axis
-        part = f.reshaped(f.sliced(grid, -1, place, place + 1), 0, -1)
-        extents.append(f.scalar(f.extent(x, 2 + axis)))
-        taps.append(_taps(f, part, extents[-1]))
-    flat = f.reshaped(x, 0, 0, -1)
-    channels = f("Shape", x, end=2)
-    total = ""
-    for corner in product(*taps):
-        places = f.unsqueezed(_flat_place(f, [place for place, _ in corner], extents), 1)
-        wide = f("Expand", places, f.concatenated(channels, f("Shape", places, start=2), axis=0))
-        value = f("GatherElements", flat, wide, axis=2)
-        for weight in (weight for _, weight in corner if weight):
-            value = f("Mul", value, f.unsqueezed(weight, 1))
-        total = f.added(total, value)
-    shape = f.concatenated(channels, f("Shape", grid, start=1, end=-1), axis=0)
-    f.give(0, f("Reshape", total, shape))
-
-
-def _flat_place(f: Body, places: Sequence[str], extents: Sequence[str]) -> str:
-    flat = places[0]
-    for place, extent in zip(places[1:], extents[1:], strict=True):
-        flat = f("Add", f("Mul", flat, extent), place)
-    return flat
-
-
-def _taps(f: Body, part: str, extent: str) -> list[Tap]:
-    """Return what elements along a dimension points are made of."""
-    size, mode = f("CastLike", extent, part), f.attribute("mode", "linear")
-    if f.attribute("align_corners", 0):
-        half = f.scaled(f("Sub", size, f.like(1.0, part)), 0.5)
-        position = f("Mul", f("Add", part, f.like(1.0, part)), half)
-    else:
-        position = f.scaled(f("Sub", f("Mul", f("Add", part, f.like(1.0, part)), size), f.like(1.0, part)), 0.5)
-    if mode == "nearest":
-        return [_padded(f, f("Cast", f("Round", position), to=7), "", extent, part)]
-    below = f("Floor", position)
-    first, t = f("Cast", below, to=7), f("Sub", position, below)
-    weights = _cubic(f, t) if mode in ("cubic", "bicubic") else [f("Sub", f.like(1.0, t), t), t]
-    start = 0 if len(weights) == 2 else -1
-    return [
-        _padded(f, f("Add", first, f.constant(start + number, "int64")), weight, extent, part)
-        for number, weight in enumerate(weights)
+    extents = f.concatenated(*(f.extent(x, axis) for axis in reversed(range(2, f.rank(x)))), axis=0)
+    points = f.transposed(f.reshaped(grid, 0, -1, dimensions), 0, 2, 1)
+    place, weight = _taps(f, points, extents, _index_type(f, x))
+    taps = f.shape(place)[2]
+    assert isinstance(taps, int)
+    counted = [
+        f.several(dimensions, "Split", one, axis=1, num_outputs=dimensions) if one else [] for one in (place, weight)
     ]
+    flat, product = "", ""
+    for axis in range(dimensions):
+        shape = [*[1] * axis, taps, *[1] * (dimensions - 1 - axis)]
+        own, share = (f.reshaped(parts[-1 - axis], 0, *shape, -1) if parts else "" for parts in counted)
+        if axis:
+            flat = f("Mul", flat, f.cast(f.scalar(f.extent(x, 2 + axis)), f.dtype(flat)))
+        flat, product = f.added(flat, own), f("Mul", product, share) if product else share
+    flat, product = (one and f.reshaped(one, 0, taps**dimensions, -1) for one in (flat, product))
+    if f.shape(x)[0] != 1:
+        size = f.scalar(f("ReduceProd", extents, keepdims=1))
+        begins = f("Mul", f.counted(f.extent(x, 0)), size)
+        flat = f("Add", flat, f.cast(f.unsqueezed(begins, 1, 2), f.dtype(flat)))
+    return flat, product
+
+
+def _index_type(f: Body, x: str) -> int:
+    """Return the type of places in an image: int32 where all are known to fit it."""
+    extents = [one for one in f.shape(x) if isinstance(one, int)]
+    is_small = len(extents) == f.rank(x) and prod(extents) < 1 << 31
+    return TensorProto.INT32 if is_small else TensorProto.INT64
+
+
+def _taps(f: Body, points: str, extents: str, dtype: int) -> Tap:
+    """Return what the points, ``[n, dimension, point]``, are made of, ``[n, dimension, element, point]``."""
+    size, mode = f("CastLike", f.unsqueezed(extents, 1), points), f.attribute("mode", "linear")
+    one = f.like(1.0, points)
+    if f.attribute("align_corners", 0):
+        half = f.scaled(f("Sub", size, one), 0.5)
+        position = f("Mul", f("Add", points, one), half)
+    else:
+        position = f.scaled(f("Sub", f("Mul", f("Add", points, one), size), one), 0.5)
+    if mode == "nearest":
+        return _padded(f, f.unsqueezed(f.cast(f("Round", position), dtype), 2), "", extents, points)
+    below = f("Floor", position)
+    t = f("Sub", position, below)
+    weights = _cubic(f, t) if mode in ("cubic", "bicubic") else [f("Sub", one, t), t]
+    start = 0 if len(weights) == 2 else -1
+    steps = f.cast(f.constant(np.arange(start, start + len(weights))[:, None]), dtype)
+    places = f("Add", f.unsqueezed(f.cast(below, dtype), 2), steps)
+    return _padded(f, places, f.concatenated(*(f.unsqueezed(part, 2) for part in weights), axis=2), extents, points)
 
 
 def _cubic(f: Body, t: str) -> list[str]:
@@ -87,25 +120,23 @@ def _cubic(f: Body, t: str) -> list[str]:
     return [far(f("Add", t, one)), near(t), near(rest), far(f("Add", rest, one))]
 
 
-def _padded(f: Body, place: str, weight: str, extent: str, like: str) -> Tap:
-    """Return a place in the image for one that may lie outside, and its weight there."""
-    one, zero = f.constant(1, "int64"), f.constant(0, "int64")
-    last = f("Sub", extent, one)
+def _padded(f: Body, places: str, weights: str, extents: str, like: str) -> Tap:
+    """Return places in the image for such as may lie outside, and their weights there."""
+    dtype = f.dtype(places)
+    one, zero = (f.cast(f.constant(number, "int64"), dtype) for number in (1, 0))
+    size = f.cast(f.unsqueezed(extents, 1, 2), dtype)
+    last = f("Sub", size, one)
     mode = f.attribute("padding_mode", "zeros")
     if mode == "reflection":
-        if f.attribute("align_corners", 0):
-            turn = f("Mul", last, f.constant(2, "int64"))
-            within = f("Mod", place, f("Max", turn, one))
-            mirrored = f("Sub", turn, within)
-        else:
-            turn = f("Mul", extent, f.constant(2, "int64"))
-            within = f("Mod", place, turn)
-            mirrored = f("Sub", f("Sub", turn, one), within)
-        return f("Where", f("Greater", within, last), mirrored, within), weight
+        two = f.cast(f.constant(2, "int64"), dtype)
+        turn = f("Mul", last if f.attribute("align_corners", 0) else size, two)
+        within = f("Mod", places, f("Max", turn, one))
+        end = turn if f.attribute("align_corners", 0) else f("Sub", turn, one)
+        return f("Where", f("Greater", within, last), f("Sub", end, within), within), weights
     if mode == "zeros":
-        inside = f("And", f("GreaterOrEqual", place, zero), f("LessOrEqual", place, last))
-        weight = f("Where", inside, weight or f.like(1.0, like), f.like(0.0, like))
-    return f("Min", f("Max", place, zero), last), weight
+        inside = f("And", f("GreaterOrEqual", places, zero), f("LessOrEqual", places, last))
+        weights = f("Where", inside, weights or f.like(1.0, like), f.like(0.0, like))
+    return f("Min", f("Max", places, zero), last), weights
 
 
 # ---- DeformConv ---------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import math
 from functools import reduce
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
+from graft.core.operators.definition.index_bounds import FROM_FRONT
 from graft.core.operators.images.derivatives import Geometry, geometry_of, single_channel, spread
 
 
@@ -71,8 +72,25 @@ def maximum(f: Adjoint) -> list[str]:
     w = geometry_of(f, f.attribute("kernel_shape"), x, f.result())
     if _are_apart(f, w):
         return [_of_elements(f, f.masked(_is_chosen(f, indices, w), _beside(f, f.gradient)), w)]
-    flat, places, zeros = (f.reshaped(one, -1) for one in (f.gradient, indices, f.filled(0.0, x)))
-    return [f.reshaped_like(f("ScatterElements", zeros, places, flat, axis=0, reduction="add"), x)]
+    gradient, places, zeros = (f.reshaped(one, 0, 0, -1) for one in (f.gradient, indices, f.filled(0.0, x)))
+    places = f.cast(f("Sub", places, _begins(f, f.extent(zeros, 2), 1)), _index_type(f))
+    sums = f("ScatterElements", zeros, places, gradient, axis=2, reduction="add")
+    f.nodes[-1].metadata_props.add(key=FROM_FRONT)
+    return [f.reshaped_like(sums, x)]
+
+
+def _begins(f: Adjoint, size: str, ones: int) -> str:
+    """Return the number of elements before each channel of ``size`` elements, ``[n, c, 1, ...]``."""
+    x = f.input(0)
+    begins = f("Mul", f.counted(f("Mul", f.extent(x, 0), f.extent(x, 1))), size)
+    return f("Reshape", begins, f.concatenated(f("Shape", x, end=2), f.ints(*[1] * ones), axis=0))
+
+
+def _index_type(f: Adjoint) -> int:
+    """Return the type of places in the image: int32 where all are known to fit it."""
+    extents = [one for one in f.shape(f.input(0)) if isinstance(one, int)]
+    is_small = len(extents) == f.rank(f.input(0)) and math.prod(extents) < 2**31
+    return int(TensorProto.INT32 if is_small else TensorProto.INT64)
 
 
 def _is_chosen(f: Adjoint, indices: str, w: Geometry) -> str:
@@ -86,11 +104,8 @@ def _is_chosen(f: Adjoint, indices: str, w: Geometry) -> str:
     ]
     offsets = [_along(_offsets(w, axis), 2 * axis, 2 * rank - 1) for axis in range(rank)]
     places = np.where(_are_elements(w), sum(one * step for one, step in zip(offsets, steps, strict=True)), -1)
-    images = f("Mul", f.counted(f("Mul", f.extent(x, 0), f.extent(x, 1))), f.ints(math.prod(inner)))
-    images = f("Reshape", images, f.concatenated(f("Shape", x, end=2), f.ints(*[1] * 2 * rank), axis=0))
-    extents = [one for one in f.shape(x) if isinstance(one, int)]
-    is_small = len(extents) == rank + 2 and math.prod(extents) < 2**31
-    dtype, kind = (np.int32, TensorProto.INT32) if is_small else (np.int64, TensorProto.INT64)
+    images, kind = _begins(f, f.ints(math.prod(inner)), 2 * rank), _index_type(f)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
     within = f("Sub", f.cast(_beside(f, indices), kind), f.cast(images, kind))
     return f("Equal", f("Sub", within, f.constant(sum(begins), dtype)), f.constant(places, dtype))
 

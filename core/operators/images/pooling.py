@@ -57,19 +57,30 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
     order = list(range(w.rank))
     if by_column:
         order.reverse()
-    none = b.highest("int64")
+    known = [extent for extent in shape[2:] if isinstance(extent, int)]
+    kind = "int32" if len(known) == w.rank and math.prod(known) < 1 << 31 else "int64"
+    none, axes = b.highest(kind), list[Expression]()
+
+    def flat(first: Expression, places: Indices) -> Expression:
+        for d in order:
+            first = b.add(b.multiply(first, shape[2 + d]), places[d])
+        return first
 
     def candidate(i: Indices, k: Indices) -> Expression:
+        """What lies between the first place of the window and one that holds its maximum."""
+        axes[:] = i
         places, conditions = positions(w, i[2:], k, shape[2:])
         value = b.masked_load(source, [i[0], i[1], *places], conditions)
-        flat: Expression = b.add(b.multiply(i[0], shape[1]), i[1])
-        for d in order:
-            flat = b.add(b.multiply(flat, shape[2 + d]), places[d])
+        offset = flat(b.index(0), [b.multiply(one, w.dilations[d]) for d, one in enumerate(k)])
         matches = b.same(value, b.load(best, *i))
         mask = b.all_of(conditions)
-        return b.select(matches if mask is None else b.both(mask, matches), flat, none)
+        return b.select(matches if mask is None else b.both(mask, matches), b.cast(offset, kind), none)
 
-    return b.reduce(indices, "min", w.kernel, candidate, structure=Pooling(w))
+    def position(offset: Expression) -> Expression:
+        begins = [b.subtract(b.multiply(axis, w.strides[d]), w.begins[d]) for d, axis in enumerate(axes[2:])]
+        return b.add(flat(b.add(b.multiply(axes[0], shape[1]), axes[1]), begins), b.cast(offset, "int64"))
+
+    return b.reduce(indices, "min", w.kernel, candidate, epilogue=position, structure=Pooling(w))
 
 
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:

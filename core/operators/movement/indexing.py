@@ -31,9 +31,12 @@ from graft.core.tensor_ir.ir import Expression, Stage
 Indices = Sequence[Expression]
 
 
-def position(value: Expression, extent: b.Extent) -> Expression:
-    """Return the position in ``[0, extent)`` that an index means; one from the end is negative."""
+def position(value: Expression, extent: b.Extent, node: NodeView | None = None) -> Expression:
+    """Return the position in ``[0, extent)`` that an index means; one from the end is negative, if a node has such."""
     wide = b.cast(value, "int64")
+    if node is not None and index_bounds.FROM_FRONT in node.node.metadata_props:
+        fits = isinstance(extent, int) and extent < 1 << 31
+        return b.cast(b.clamp(value, extent), "int64") if fits else b.clamp(wide, extent)
     return b.clamp(b.select(b.less(wide, 0), b.add(wide, extent), wide), extent)
 
 
@@ -43,7 +46,7 @@ def _element(lowering: Lowering, number: int, axes: Indices, extent: b.Extent) -
     if known is not None and known.size == 1:
         value = int(known.reshape(-1)[0])
         return b.clamp(b.add(b.index(value), extent) if value < 0 else b.index(value), extent)
-    return position(b.load(lowering.input(number), *axes), extent)
+    return position(b.load(lowering.input(number), *axes), extent, lowering.node)
 
 
 def _lower_gather(lowering: Lowering) -> tuple[Stage, ...]:

@@ -29,6 +29,7 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir import ir
 
 SEQUENTIAL = frozenset({Trait.RECURRENT})
+SCATTER = SEQUENTIAL | {Trait.SCATTER}
 
 # ---- Cumulative sums and products ---------------------------------------------------------------------------------
 
@@ -112,7 +113,8 @@ def _lower_scatter_elements(lowering: Lowering) -> tuple[ir.Stage, ...]:
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
 
     def place(k: tuple[ir.Variable, ...]) -> tuple[ir.Expression, ...]:
-        return (*k[:axis], position(ir.Load(indices, k), b.extents(source)[axis]), *k[axis + 1 :])
+        chosen = position(ir.Load(indices, k), b.extents(source)[axis], lowering.node)
+        return (*k[:axis], chosen, *k[axis + 1 :])
 
     return _scattered(lowering, 2, b.extents(indices), place)
 
@@ -194,13 +196,13 @@ _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 
 
 define(
-    "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
+    "ScatterElements", SCATTER, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
     shapes=LIKE_FIRST, contents=contents.scatter,
     attributes=(check.AXIS, _REDUCTION), asked_when_loaded=True, indices=index_bounds.along_axis,
     vjp=derivative.scattered_elements,
 )  # fmt: skip
 define(
-    "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
+    "ScatterND", SCATTER, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
     shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
     vjp=derivative.scattered_slices,
 )  # fmt: skip

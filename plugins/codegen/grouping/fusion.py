@@ -22,6 +22,7 @@ from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import checked_values
+from graft.core.operators.index_check import unexpanded
 from graft.plugins.codegen.grouping.attention_fusion import find_attention
 from graft.plugins.codegen.grouping.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.grouping.dequantize_fusion import computed_before, follows_integers, is_widening
@@ -35,6 +36,10 @@ ANCHORS = (
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
 """The traits of anchors, in the order in which they choose what follows them."""
+
+
+MOST_SHARED = 8
+"""Products from which on each thread has some for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +169,9 @@ def fuse(
     """
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
-    groups: list[Group] = []
     found = [] if "attention" in without else find_attention(nodes, uses.readers, outputs, table, limits.attention)
-    for whole in found:
-        groups.append(Group(whole, Trait.ATTENTION))
-        uses.taken |= {node.node for node in whole}
+    groups = [Group(whole, Trait.ATTENTION) for whole in found]
+    uses.taken |= {node.node for whole in found for node in whole}
     groups += [
         Group([node], Trait.INJECTIVE, appends=appended[node.node.outputs[0]])
         for node in nodes
@@ -176,6 +179,7 @@ def fuse(
     ]
     uses.taken |= {group.anchor.node for group in groups if group.appends is not None}
     groups += _placed(nodes, layouts, appended, uses, table, without)
+    groups += [] if "fusion" in without else _scatters(nodes, uses, table)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -195,6 +199,8 @@ def fuse(
                 group = Group([node], trait)
                 if node.node.outputs[0] in layouts:
                     _take_transposes(group, uses)
+                elif trait is Trait.CONTRACTION:
+                    _take_transposed_factors(group, uses)
                 elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
                     group.nodes = with_producers(group.nodes, uses, table, limits.group)
                     group.lead = len(group.nodes) - 1
@@ -209,6 +215,22 @@ def _around_reduction(nodes: list[NodeView], table: OperatorTable) -> Group:
     """The group of nodes of rows; its anchor is the first that reduces."""
     reduces = (table.has(node, Trait.REDUCTION) or table.has(node, Trait.ROW_WISE) for node in nodes)
     return Group(nodes, Trait.ROW_WISE, lead=list(reduces).index(True))
+
+
+def _scatters(nodes: Sequence[NodeView], uses: Uses, table: OperatorTable) -> list[Group]:
+    """The groups of scatters that alone read expanded indices: they read them as they were before."""
+    groups = []
+    for node in nodes:
+        indices = node.input(1)
+        if indices is None or not table.has(node, Trait.SCATTER) or not is_static(node):
+            continue
+        source, readers = indices.producer, [one.node for one in uses.readers[indices.value]]
+        if source is None or source.node not in uses.order or unexpanded(indices) == indices:
+            continue
+        if readers == [node.node] and indices.value not in uses.outputs:
+            groups.append(Group([source, node], Trait.RECURRENT, lead=1))
+            uses.taken |= {source.node, node.node}
+    return groups
 
 
 def _placed(
@@ -308,6 +330,23 @@ def _take_transposes(group: Group, uses: Uses) -> None:
     around = transposes_around(group.anchor, uses.outputs)
     if around is not None and not uses.taken & {node.node for node in around}:
         group.nodes, group.lead = [around[0], group.anchor, around[1]], 1
+
+
+def _take_transposed_factors(group: Group, uses: Uses) -> None:
+    """Add the Transpose that makes rows of the columns of left factors: packing reads these in any order.
+
+    Of few large products threads share one, and would each read columns again.
+    """
+    left = group.anchor.input(0)
+    node, shape = (None, None) if left is None else (left.producer, left.static_shape)
+    if node is None or shape is None or node.node not in uses.order or node.node in uses.taken:
+        return
+    rows, columns = len(shape) - 2, len(shape) - 1
+    is_transposed = node.permutation is not None and [*node.permutation] == [*range(rows), columns, rows]
+    value = node.node.outputs[0]
+    is_alone = [one.node for one in uses.readers[value]] == [group.anchor.node] and value not in uses.outputs
+    if is_transposed and is_alone and math.prod(shape[:-2]) >= MOST_SHARED and group.anchor.op_type == "MatMul":
+        group.nodes, group.lead = [node, group.anchor], 1
 
 
 def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:

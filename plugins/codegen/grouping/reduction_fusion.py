@@ -3,7 +3,8 @@
 1. Rows: elementwise operators and reductions along the trailing axes of one shape, such as the gradient of Softmax or a
    normalisation written out. Grown from a head, step by step, as groups are in `graft.plugins.codegen.grouping.fusion`;
    the kernel goes row by row, so what lies between its nodes stays in a cache.
-2. Producers: elementwise nodes that only a group of reductions reads are computed where they are read.
+2. Producers: elementwise nodes that only a group of reductions reads are computed where they are read. So is what a
+   single reduction gathers: its indices, which are checked before, lie in memory.
 """
 
 from __future__ import annotations
@@ -70,23 +71,33 @@ def with_producers(group: list[NodeView], uses: Readers, table: OperatorTable, l
 
     They have the shape of what is read, so none is computed more than once for each element of it.
     """
-    own, waiting = {node.node: node for node in group}, list(group)
+    own, waiting, gathers = {node.node: node for node in group}, list(group), len(group) == 1
     while waiting:
         reader = waiting.pop()
-        for value in reader.inputs:
+        for value in () if _looks_up(reader, table) else reader.inputs:
             source = None if value is None else value.producer
             if source is None or source.node in own or len(own) >= limit:
                 continue
-            if _is_producer(source, own, uses, table):
+            if _is_producer(source, own, uses, table, gathers=gathers):
                 own[source.node] = source
                 uses.taken.add(source.node)
                 waiting.append(source)
     return sorted(own.values(), key=lambda node: uses.order[node.node])
 
 
-def _is_producer(node: NodeView, group: Collection[ir.Node], uses: Readers, table: OperatorTable) -> bool:
-    """Whether a node is elementwise, and read by a group alone, all of it."""
-    if node.node not in uses.order or node.node in uses.taken or not table.has(node, Trait.ELEMENTWISE):
+def _looks_up(node: NodeView, table: OperatorTable) -> bool:
+    """Whether a node takes elements from places that its second input holds."""
+    row = table.of(node)
+    return row is not None and row.indices is not None and {Trait.INJECTIVE, Trait.DATA_MOVEMENT} <= row.traits
+
+
+def _is_producer(
+    node: NodeView, group: Collection[ir.Node], uses: Readers, table: OperatorTable, *, gathers: bool
+) -> bool:
+    """Whether a node is elementwise, or ``gathers`` where that is wanted, and read by a group alone, all of it."""
+    if node.node not in uses.order or node.node in uses.taken:
+        return False
+    if not table.has(node, Trait.ELEMENTWISE) and not (gathers and is_static(node) and _looks_up(node, table)):
         return False
     outputs = uses.used_outputs(node)
     if len(outputs) != 1 or outputs[0] in uses.outputs:
@@ -94,7 +105,10 @@ def _is_producer(node: NodeView, group: Collection[ir.Node], uses: Readers, tabl
     (value,) = outputs
     readers = uses.readers[value]
     whole = all(_largest(reader) == ValueView(value).shape for reader in readers)
-    checked = any(value in checked_values(reader) for reader in readers)
+    checked = any(
+        value in checked_values(reader) or (_looks_up(reader, table) and value in reader.node.inputs[1:])
+        for reader in readers
+    )
     return whole and not checked and all(reader.node in group for reader in readers)
 
 

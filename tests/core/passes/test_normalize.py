@@ -412,6 +412,19 @@ def test_passes_read_the_traits_of_a_plugins_operators(monkeypatch: pytest.Monke
     assert small.graph.node(1).outputs[0].dtype is ir.DataType.INT8
 
 
+def test_what_is_scaled_and_transposed_back_is_scaled_before() -> None:
+    text = """g (float[2,3,4] x, float[1] s) => (float[2,4,3] y, float[2,3,4] z) {
+        t = Transpose <perm = [0, 2, 1]> (x) m = Mul (t, s) y = Neg (m) READ }"""
+    back = text.replace("READ", "b = Transpose <perm = [0, 2, 1]> (m) z = Relu (b)")
+    aside = text.replace("READ", "z = Reshape <allowzero = 0> (m, shape)").replace(
+        "{\n", "<int64[3] shape = {2, 3, 4}> {\n"
+    )
+    found = after(back, "move-transposes", "eliminate-identity", "eliminate-dead-code")
+    relu = next(node for node in found.graph if node.op_type == "Relu")
+    assert [relu.inputs[0].producer().op_type, operators(found).count("Transpose")] == ["Mul", 1]
+    assert operators(after(aside, "move-transposes")) == operators(model_of(aside))
+
+
 def test_a_sum_with_what_no_depthwise_convolution_reads_stays() -> None:
     model = after(BLOCK.replace("READ", "x"), "move-transposes", "eliminate-identity")
     assert operators(model) == operators(model_of(BLOCK.replace("READ", "x")))
@@ -490,3 +503,14 @@ def test_normalizing_twice_changes_nothing() -> None:
     )
     normalize(model)
     assert not any(result.changed for result in normalize(model))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "stays"),
+    [("float[4,1] x, float[3] z", False), ("float[3] x, float[4,1] z", False), ("float[4,1] x, float[1] z", True)],
+)
+def test_an_operand_is_not_expanded_that_the_others_expand_as_far(shapes: str, stays: bool) -> None:
+    text = f"g ({shapes}) => (float[4,3] y) <int64[2] wide = {{4, 3}}> {{ e = Expand (x, wide) y = Sub (e, z) }}"
+    model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
+    normalize(model)
+    assert ("Expand" in [node.op_type for node in model.graph]) == stays

@@ -72,6 +72,21 @@ def test_a_node_whose_indices_count_from_the_front_refuses_negative_ones_and_is_
     )
 
 
+@pytest.mark.parametrize("rows", [1, 70_000])
+def test_expanded_indices_are_checked_once_and_added_in_order(rows: int) -> None:
+    text = f"(float[3,5] x, int64[{rows},1] i, float[{rows},5] u) => (float[3,5] y) <int64[2] shape = {{{rows}, 5}}>"
+    nodes = 'e = Expand (i, shape) y = ScatterElements <reduction = "add"> (x, e, u)'
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> g {text} {{ {nodes} }}')
+    x, indices, updates = random(3, 5), RANDOM.integers(-3, 3, (rows, 1)), random(rows, 5)
+    compiled, expected = graft.compile(model, ["llvm"], threads=2), x.copy()
+    np.add.at(expected, indices[:, 0], updates)
+    np.testing.assert_array_equal(compiled(x, indices, updates), expected)
+    indices[rows // 2] = 3
+    assert failure(lambda: compiled(x, indices, updates)).endswith(
+        "index 3 is out of range: axis 0 has extent 3, so that -3 to 2 are legal"
+    )
+
+
 IMAGE = random(2, 4, 3)
 CASES: dict[str, tuple[dict[str, np.ndarray], str, int, dict[str, Any]]] = {
     "GatherElements": ({"x": IMAGE, "i": RANDOM.integers(-4, 4, (2, 4, 3))}, "i", 4, {"axis": 1}),

@@ -18,6 +18,7 @@ from graft.core.operators.definition.control_loops import block
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
+from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
 from graft.core.schedule.primitives.plain_nest import element
 from graft.core.schedule.primitives.vectorize import finished
@@ -48,11 +49,20 @@ PIECE = 8
 
 def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
-    body = loops_of(kernel.stages, kernel.outputs, target.machine)
+    body = loops_of(_with_indices(kernel), kernel.outputs, target.machine)
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
     parameters = (*kernel.inputs, *kernel.outputs)
     body = finished(body, parameters)
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
+
+
+def _with_indices(kernel: Kernel) -> tuple[ir.Stage, ...]:
+    """The stages, those before the only one with an order inlined there if that is a scatter."""
+    ordered = [number for number, stage in enumerate(kernel.stages) if is_sequential(stage)]
+    if len(ordered) != 1 or not isinstance(kernel.stages[ordered[0]].order, ir.Scatter):
+        return kernel.stages
+    behind = ordered[0] + 1
+    return (*inline_stages(kernel.stages[:behind], kernel.outputs), *kernel.stages[behind:])
 
 
 def loops_of(stages: Sequence[ir.Stage], outputs: Collection[ir.Buffer], machine: Machine) -> ir.Statement:
@@ -322,7 +332,7 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
     if lanes > 1:
         loops = nested([*apart, *ordered], ir.Store(stage.buffer, indices, update))
         updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared), apart)
-    else:
+    elif indices[-1] is last.variable:
         piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
         first, extent = b.multiply(piece, PIECE), last.iterations
         inner = LoopAxis(inside, PIECE, b.minimum(b.subtract(extent, first), PIECE))
@@ -330,6 +340,8 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
         store = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
         pieces = LoopAxis.over(piece, b.divide(b.add(extent, PIECE - 1), PIECE))
         updates = outer_loops([*outer, pieces], nested([*ordered, inner], store), is_shared)
+    else:
+        updates = outer_loops(apart, nested(ordered, ir.Store(stage.buffer, indices, update)), is_shared)
     return block(stage_nest(stage, machine), updates)
 
 

@@ -21,15 +21,18 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("pads = [1, 1]", [(1, 16, 5), (2, 16, 3), (2,)]),
         ("group = 2, strides = [2], pads = [1, 0]", [(2, 2, 258), (4, 1, 3), (4,)]),
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
+        ("pads = [1, 1, 1, 1, 1, 1]", [(2, 1, 3, 2, 18), (1, 1, 3, 3, 3), (1,)]),
     ],
 )
 def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]) -> None:
     assert of_text(f"y = Conv <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
 
 
-def test_depthwise_weights_of_long_rows_have_one_convolution_and_others_a_sum_each() -> None:
-    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[2,3,5,WIDTH] x, float[3,1,3,3] w) => (float loss) {
-        y = Conv <group = 3, pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }"""
+@pytest.mark.parametrize("channels", [1, 3])
+def test_depthwise_weights_of_long_rows_have_one_convolution_and_others_a_sum_each(channels: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]>
+        g (float[2,{channels},5,WIDTH] x, float[{channels},1,3,3] w) => (float loss) {{
+        y = Conv <group = {channels}, pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
     of_rows, of_places = (
         [node.op_type for node in graft.grad(onnx.parser.parse_model(text.replace("WIDTH", width)), wrt=["w"]).graph]
         for width in ("16", "15")

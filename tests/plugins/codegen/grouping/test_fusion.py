@@ -247,3 +247,29 @@ def test_a_shape_that_a_kernel_computes_is_stored_before_a_view_is_checked_again
         s = Neg(a)  r = Reshape(x, s)  y = Neg(r) }""")[0]
         == "elementwise: Neg"
     )
+
+
+def test_a_scatter_reads_its_indices_as_they_are_before_they_are_expanded() -> None:
+    text = """g (float[4,9] x, int64[1,6] i, float[4,6] u) => (float[4,9] yMORE) <int64[2] shape = {4, 6}> {
+        e = Expand (i, shape)  y = ScatterElements <axis = 1, reduction = "add"> (x, e, u)REST }"""
+    alone = text.replace("MORE", "").replace("REST", "")
+    assert groups(alone) == ["recurrent: Expand ScatterElements"]
+    read_again = text.replace("MORE", ", int64[4,6] z").replace("REST", "  z = Neg (e)")
+    assert groups(read_again) == ["injective: Expand", "recurrent: ScatterElements", "elementwise: Neg"]
+
+
+@pytest.mark.parametrize(
+    ("order", "shape", "found"),
+    [
+        ("0, 2, 1", "8,5,4", ["contraction: Transpose MatMul Relu"]),
+        ("2, 0, 1", "4,5,8", ["injective: Transpose", "contraction: MatMul Relu"]),
+        ("0, 2, 1", "2,5,4", ["injective: Transpose", "contraction: MatMul Relu"]),
+    ],
+)
+def test_many_products_read_left_factors_by_their_columns(order: str, shape: str, found: list[str]) -> None:
+    count = "2" if shape.startswith("2") else "8"
+    assert (
+        groups(f"""g (float[{shape}] x, float[{count},5,6] w) => (float[{count},4,6] y) {{
+        t = Transpose <perm = [{order}]> (x)  m = MatMul (t, w)  y = Relu (m) }}""")
+        == found
+    )

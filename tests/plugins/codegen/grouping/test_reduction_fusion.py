@@ -90,3 +90,13 @@ def test_kernels_of_rows_compute_what_their_nodes_do(kind: str, threads: int) ->
     wanted = dict(zip(found, onnx.reference.ReferenceEvaluator(model).run(list(found), feeds), strict=True))
     for name, array in found.items():
         np.testing.assert_allclose(array, wanted[name], rtol=2e-5 if kind == "float" else 1e-12, atol=1e-6)
+
+
+def test_a_sum_gathers_what_it_reads_but_not_the_indices_of_that() -> None:
+    text = """g (float[2,50] x, int64[4,8] i, float[2,1,8] w) => (float[4,8] yMORE) {
+        j = Abs (i)  t = Gather <axis = 1> (x, j)  m = Mul (t, w)  y = ReduceSum <keepdims = 0> (m, first) REST }"""
+    first = {"first": np.array([0])}
+    found = groups(text.replace("MORE", "").replace("REST", ""), first)
+    assert found == ["elementwise: Abs", "reduction: Gather Mul ReduceSum"]
+    read_again = text.replace("MORE", ", float[2,4,8] z").replace("REST", "z = Neg (t)")
+    assert "injective: Gather" in groups(read_again, first)

@@ -14,7 +14,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import For, Function, Store
+from graft.core.tensor_ir.ir import INT64, Constant, For, Function, Store
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -137,6 +137,18 @@ def test_threads_share_the_axis_that_is_an_index_itself(text: str) -> None:
     copies, updates = (one for one in walk_statements(function.body) if isinstance(one, For) and one.kind == "parallel")
     read = [{buffer.name for buffer in buffers_read(loop.body)} for loop in (copies, updates)]
     assert [name == {"x"} for name in read] == [True, False]
+
+
+def test_threads_share_rows_of_which_there_are_few() -> None:
+    text = """\
+    input places: int64[90000]
+    input u: float32[2, 90000]
+    stage y: float32[2, 9] at (i, j) = float32(0.0)
+      scatter add over l < 2, k < 90000 at (l, places[k]): u[l, k]
+    """
+    _, function = function_of(text)
+    shared = [one.extent for one in walk_statements(function.body) if isinstance(one, For) and one.kind == "parallel"]
+    assert shared == [Constant(2, INT64)]
 
 
 def test_updates_of_computed_places_alone_run_in_order() -> None:

@@ -111,7 +111,8 @@ def test_batches_that_data_do_not_make_are_refused() -> None:
 
 
 def test_data_come_piece_by_piece_too() -> None:
-    whole, pieces = trainer(), trainer()
+    # In front of a normalisation the gradient of a bias is what rounding leaves, which Adam makes steps of.
+    whole, pieces = trainer(frozen=["b1"]), trainer(frozen=["b1"])
     order = np.random.default_rng((0, 0)).permutation(60)
     losses = whole.fit(data(), batch=20)
     drawn = {name: array[order] for name, array in data().items()}

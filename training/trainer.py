@@ -131,6 +131,11 @@ class Trainer:
         self._compile, self._backends = partial(api.compile, backends=backends, threads=threads), backends
         self._checks, self._threads = check_numerics, threads
         base = self._with_ties()
+        if kind not in LOSSES and kind not in values_of(base):
+            near = did_you_mean(kind, [*LOSSES, *values_of(base)])
+            raise ModelError(
+                f"the loss '{kind}' is neither a value of the model nor one of {', '.join(LOSSES)}{near}", value=kind
+            )
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
         self._loss = "loss" if kind in LOSSES else kind
         is_scaled = precision == "float16"

@@ -190,3 +190,13 @@ def test_a_loss_that_no_weight_changes_is_refused() -> None:
 def test_arguments_of_no_use_are_named(wrong: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
         wrong()
+
+
+def test_a_loss_that_there_is_not_is_named_with_those_there_are() -> None:
+    expected = (
+        "the loss 'cross_entropy' is neither a value of the model nor one of cross-entropy, nll, mse, mae, huber, bce; "
+        "did you mean 'cross-entropy'?"
+    )
+    with pytest.raises(ModelError) as caught:
+        Trainer(network(), "cross_entropy", SGD())
+    assert caught.value.message == expected

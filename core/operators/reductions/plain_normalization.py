@@ -191,21 +191,26 @@ def of_trained_batch(f: Adjoint) -> Sequence[str]:
 
     Where a statistic has a gradient, too, the function is differentiated.
     """
+    parts: list[Batch] = []
+
+    def function(body: Body) -> None:
+        parts.append(trained_batch(body))
+
     if f.has_gradient(1) or f.has_gradient(2):
-        return f.through(trained_batch, instead=True)
-    upstream, kind, parts = _wide(f, f.gradient), f.dtype(f.input(0)), list[Batch]()
-    f.written(lambda body: parts.append(trained_batch(body)), instead=True)
-    (batch,) = parts
+        return f.through(function, instead=True)
+    upstream, kind = _wide(f, f.gradient), f.dtype(f.input(0))
+    f.written(function, instead=True)
+    (found,) = parts
     axes = f.ints(0, *range(2, f.rank(upstream)))
     total = f("ReduceSum", upstream, axes, keepdims=1)
-    product = f("Div", f("ReduceSum", f("Mul", upstream, batch.centred), axes, keepdims=1), batch.deviation)
+    product = f("Div", f("ReduceSum", f("Mul", upstream, found.centred), axes, keepdims=1), found.deviation)
     sums = enumerate((product, total), 1)
-    found = ["", *(f.cast(f.reshaped(one, -1), f.dtype(f.input(number))) for number, one in sums)]
+    gradients = ["", *(f.cast(f.reshaped(one, -1), f.dtype(f.input(number))) for number, one in sums)]
     if f.wanted(0):
-        slope = f("Div", product, f("Mul", batch.count, batch.deviation))
-        rest = f("Sub", f("Sub", upstream, f("Div", total, batch.count)), f("Mul", batch.centred, slope))
-        found[0] = f.cast(f("Mul", rest, batch.factor), kind)
-    return found
+        slope = f("Div", product, f("Mul", found.count, found.deviation))
+        rest = f("Sub", f("Sub", upstream, f("Div", total, found.count)), f("Mul", found.centred, slope))
+        gradients[0] = f.cast(f("Mul", rest, found.factor), kind)
+    return gradients
 
 
 def local_response(f: Body) -> None:

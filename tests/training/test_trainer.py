@@ -192,7 +192,7 @@ def test_arguments_of_no_use_are_named(wrong: Callable[[], object], message: str
         wrong()
 
 
-def test_a_loss_that_there_is_not_is_named_with_those_there_are() -> None:
+def test_an_unknown_loss_is_refused_with_the_names_of_all() -> None:
     expected = (
         "the loss 'cross_entropy' is neither a value of the model nor one of cross-entropy, nll, mse, mae, huber, bce; "
         "did you mean 'cross-entropy'?"

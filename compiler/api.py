@@ -21,6 +21,7 @@ from graft.compiler.specialize import Specialize, combinations, label_of, specia
 from graft.compiler.stitching.most_memory import MEMORIES, Memory
 from graft.compiler.whole_model import tuned_model
 from graft.core.affine.expressions import ANY
+from graft.core.collection import collection_rare
 from graft.core.data_stack import with_room_for_frames
 from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.importer.load import load
@@ -271,6 +272,7 @@ def program_of(
 
 
 @with_room_for_frames
+@collection_rare()
 def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     started = perf_counter()

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from graft.compiler.request import Backends
+from graft.core.collection import collection_rare
 from graft.core.differentiation.reverse import Whole
 from graft.core.importer.gradients import DOMAIN, write_gradients
 from graft.core.importer.load import load
@@ -34,6 +35,7 @@ STEP = "write-gradients"
 
 @takes(model=SOURCE, of=TEXT, wrt=optional(TEXTS), outputs=optional(TEXTS), stop=TEXTS, recompute=RECOMPUTE,
        shapes=optional(SHAPES))  # fmt: skip
+@collection_rare()
 def grad(
     model: Source,
     of: str = "loss",
@@ -83,12 +85,14 @@ def with_gradients(
     kept: Sequence[str],
     stop: Sequence[str],
     more: Callable[[onnx.GraphProto], object] | None = None,
+    before: Callable[[onnx.GraphProto], object] | None = None,
     without: Collection[str] = (),
     wholes: Sequence[Whole] = (),
 ) -> ir.Model:
-    """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`.
+    """Do what `grad` does, of a loaded model; ``without`` is that of `edited`.
 
-    ``wholes`` are nodes of the model that are differentiated as one.
+    ``before`` changes the graph that is differentiated, ``more`` goes on with what that gives; ``wholes`` are nodes of
+    the model that are differentiated as one.
 
     Raises ModelError where `grad` does, but does not ask whether the loss is a scalar.
     """
@@ -100,6 +104,8 @@ def with_gradients(
 
     def edit(proto: onnx.ModelProto) -> None:
         graph = proto.graph
+        if before is not None:
+            before(graph)
         inputs = [*wanted, *fixed]
         node = helper.make_node("Gradient", inputs, names, "grad", domain=DOMAIN, xs=wanted, zs=fixed or None, y=of)
         graph.node.append(node)

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 import graft.compiler.api as api
 from graft.compiler.request import Backends
+from graft.core.collection import collection_rare
 from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
@@ -101,6 +102,7 @@ class Trainer:
            clip_norm=optional(POSITIVE), clip_value=optional(POSITIVE),
            accumulate=at_least(1), precision=either(*PRECISIONS), seed=at_least(0),
            recompute=RECOMPUTE, threads=optional(WHOLE), check_numerics=FLAG)  # fmt: skip
+    @collection_rare()
     def __init__(
         self,
         model: Source,
@@ -129,6 +131,11 @@ class Trainer:
         self._compile, self._backends = partial(api.compile, backends=backends, threads=threads), backends
         self._checks, self._threads = check_numerics, threads
         base = self._with_ties()
+        if kind not in LOSSES and kind not in values_of(base):
+            near = did_you_mean(kind, [*LOSSES, *values_of(base)])
+            raise ModelError(
+                f"the loss '{kind}' is neither a value of the model nor one of {', '.join(LOSSES)}{near}", value=kind
+            )
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
         self._loss = "loss" if kind in LOSSES else kind
         is_scaled = precision == "float16"
@@ -177,7 +184,8 @@ class Trainer:
             self._draws = drop(proto.graph, seed)
             if narrow is not None:
                 round_products(proto.graph, narrow)
-            self._buffers.update(train_statistics(proto.graph))
+            copy = onnx.GraphProto.FromString(proto.graph.SerializeToString())
+            self._buffers.update(train_statistics(copy))  # of the graph itself with its gradients, which have a rule
             if is_scaled:
                 _scale(proto.graph, self._loss)
 
@@ -227,7 +235,8 @@ class Trainer:
 
         kept = [self._loss, *self._buffers.values()]
         wholes = composites_of(model, self._backends)
-        found = with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
+        form, own = train_statistics if self._buffers else None, frozenset(self.arrays)
+        found = with_gradients(model, loss, self.weights, kept, stop, more, form, own, wholes)
         zero = notes_of(found)
         if len(zero) == len(self.weights):
             raise ModelError(f"there is nothing to train: all gradients are zero; {zero[0]}", value=self._loss)

@@ -28,13 +28,14 @@ from graft.core.rewriting.node_bodies import Opsets, Types, body_of
 from graft.core.shapes.inference import infer_proto
 
 
-def _is_expanded(node: onnx.NodeProto) -> bool:
+def is_expanded(node: onnx.NodeProto) -> bool:
+    """Whether nobody computes an operator as a whole."""
     operator = OPERATORS.get(node.op_type, node.domain)
     return operator is not None and Trait.EXPANDED in operator.traits
 
 
 def expand_functions(
-    proto: onnx.ModelProto, is_wanted: Callable[[onnx.NodeProto], bool] = _is_expanded
+    proto: onnx.ModelProto, is_wanted: Callable[[onnx.NodeProto], bool] = is_expanded
 ) -> tuple[onnx.ModelProto, list[str]]:
     """Return a model with bodies in the place of operators that are ``is_wanted``, and the names of these operators.
 

@@ -32,7 +32,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 def type_gradients(proto: onnx.ModelProto) -> list[str]:
     """State the types of what Gradient nodes give, in place, for onnx infers none; return nothing to be said."""
-    for node in filter(_is_gradient, list(proto.graph.node)):
+    for node in filter(is_gradient, list(proto.graph.node)):
         types = types_of(infer_proto(proto).graph)
         xs = [name for one in node.attribute if one.name == "xs" for name in one.strings]
         for x, name in zip(xs, node.output, strict=False):
@@ -47,7 +47,7 @@ def write_gradients(proto: onnx.ModelProto, wholes: Sequence[Whole] = ()) -> lis
     ``wholes`` are nodes that are differentiated as one. Raises ModelError where no derivative of an operator is known.
     """
     notes = []
-    while (node := next(filter(_is_gradient, proto.graph.node), None)) is not None:
+    while (node := next(filter(is_gradient, proto.graph.node), None)) is not None:
         inferred = infer_proto(proto).graph
         taken = {name for other in every_node(proto.graph.node) for name in (other.name, *other.input, *other.output)}
         taken |= {one.name for graph in every_graph(inferred) for one in (*graph.input, *graph.initializer)}
@@ -56,7 +56,7 @@ def write_gradients(proto: onnx.ModelProto, wholes: Sequence[Whole] = ()) -> lis
         rest = [one for one in proto.graph.node if one is not node]
         read = [*(name for one in rest for name in reads_of(one)), *(one.name for one in proto.graph.output)]
         put_nodes(proto.graph, order([*rest, *_needed(body, read)]))
-        if any(map(_is_gradient, rest)):
+        if any(map(is_gradient, rest)):
             _state_types(proto.graph, body.types)
     return notes
 
@@ -69,7 +69,8 @@ def _state_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) ->
             graph.value_info.add(name=name).type.CopyFrom(types[name])
 
 
-def _is_gradient(node: onnx.NodeProto) -> bool:
+def is_gradient(node: onnx.NodeProto) -> bool:
+    """Whether a node stands for derivatives."""
     return bool(node.op_type == "Gradient" and node.domain == DOMAIN)
 
 

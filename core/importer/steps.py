@@ -14,15 +14,16 @@ import onnx.inliner
 import onnx_ir as ir
 
 from graft.core.graph.exception_translation import CONTRADICTIONS, REFUSALS, readable, tidy
-from graft.core.graph.protos import every_graph, order, put_nodes, subgraphs
+from graft.core.graph.protos import every_graph, order, put_nodes, subgraphs, types_of
 from graft.core.importer import header
 from graft.core.importer.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
-from graft.core.importer.function_bodies import expand_functions, has_functions
-from graft.core.importer.gradients import type_gradients, write_gradients
+from graft.core.importer.function_bodies import expand_functions, has_functions, is_expanded
+from graft.core.importer.gradients import is_gradient, type_gradients, write_gradients
 from graft.core.importer.node_checks import check_nodes
 from graft.core.importer.old_operators import name_old
 from graft.core.importer.sparse import make_dense
 from graft.core.importer.upgrade import IR_VERSION, level_functions, upgraded
+from graft.core.operators.all import OPERATORS
 from graft.core.passes.pipeline import PassResult
 from graft.errors import ModelError
 
@@ -170,6 +171,22 @@ def _inline_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     return inlined, note
 
 
+def _expand_before_gradients(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """Do what `_expand_functions` does, but for operators with a derivative of their own that gradients are taken of.
+
+    Types of their results have to be stated, for nobody infers them.
+    """
+    stated = types_of(proto.graph) if any(map(is_gradient, proto.graph.node)) else {}
+
+    def is_wanted(node: onnx.NodeProto) -> bool:
+        operator = OPERATORS.get(node.op_type, node.domain)
+        has_rule = operator is not None and operator.vjp is not None and stated.keys() >= set(node.output) - {""}
+        return is_expanded(node) and not (stated and has_rule)
+
+    expanded, names = expand_functions(proto, is_wanted)
+    return expanded, f"functions of {', '.join(names)}" if names else ""
+
+
 def _expand_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """Write what ONNX defines by other operators as these, where nobody computes it as a whole."""
     expanded, names = expand_functions(proto)
@@ -196,7 +213,7 @@ REWRITES = (
     Step("forget-stated-shapes", _check_with_onnx),
     Step("inline-functions", _inline_functions),
     Step("upgrade-opset", upgraded),
-    Step("expand-functions", _expand_functions),
+    Step("expand-functions", _expand_before_gradients),
     Step("write-gradients", _in_place(write_gradients)),
     Step("expand-functions-behind-gradients", _expand_functions),
 )

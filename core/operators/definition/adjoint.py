@@ -127,6 +127,8 @@ class Adjoint(Body):
         if not axes:
             return gradient
         if len(axes) == more:
+            if all(one == 1 for one in wide[:more]):
+                return self("Squeeze", gradient, self.ints(*axes))
             return self("ReduceSum", gradient, self.ints(*axes), keepdims=0)
         kept = self("ReduceSum", gradient, self.ints(*axes), keepdims=1)
         return self("Squeeze", kept, self.ints(*range(more))) if more else kept
@@ -169,24 +171,30 @@ class Adjoint(Body):
         What the function writes is computed again, of the node's inputs, or ``instead`` of a node that stands in the
         model itself: then its results come from there, and nobody reads its own.
         """
-        inner = Body(self._copy(), self.types, self.data, self.fresh)
-        function(inner)
-        self.nodes += inner.nodes
+        own = list(self.node.output)
+        inner = self.written(function, instead=instead)
         upstream = {
-            copy: self._gradients[own]
-            for copy, own in zip(inner.node.output, self.node.output, strict=True)
-            if own in self._gradients
+            copy: self._gradients[name]
+            for copy, name in zip(inner.node.output, own, strict=True)
+            if name in self._gradients
         }
-        if instead and all(one is not self.node for one in self.nodes):
-            for number, copy in enumerate(inner.node.output):
-                name, self.node.output[number] = self.node.output[number], self.fresh(copy) if copy else ""
-                if name:
-                    self.add(helper.make_node("Identity", [copy], [name], f"{name}/instead"))
         asked = {name for number, name in enumerate(self.inputs) if self.wanted(number)}
         found = self.pull(inner.nodes, upstream, asked)
         return [
             found.get(name, "") if place == self.inputs.index(name) else "" for place, name in enumerate(self.inputs)
         ]
+
+    def written(self, function: Function, *, instead: bool = False) -> Body:
+        """Write the node as a function of other operators, perhaps ``instead`` of it, and return what was written."""
+        inner = Body(self._copy(), self.types, self.data, self.fresh)
+        function(inner)
+        self.nodes += inner.nodes
+        if instead and all(one is not self.node for one in self.nodes):
+            for number, copy in enumerate(inner.node.output):
+                name, self.node.output[number] = self.node.output[number], self.fresh(copy) if copy else ""
+                if name:
+                    self.add(helper.make_node("Identity", [copy], [name], f"{name}/instead"))
+        return inner
 
     def pull(
         self, nodes: Sequence[onnx.NodeProto], upstream: Mapping[str, str], asked: Collection[str]

@@ -11,7 +11,7 @@ import numpy as np
 
 from graft.core.operators.definition.function_body import Body, Function
 from graft.core.operators.functions.microsoft import add
-from graft.core.operators.reductions.plain_normalization import trained_batch
+from graft.core.operators.reductions.plain_normalization import of_trained_batch, trained_batch
 
 LEGACY = "graft.legacy"
 """The domain that the importer puts them in."""
@@ -80,11 +80,15 @@ def _batch_normalization(f: Body) -> None:
         not any(f.wants(one) for one in range(3, 5)),
         "its saved mean and variance are asked for; export it with opset 14",
     )
-    if f.attribute("training_mode", 0) or len([one for one in f.node.output if one]) > 1:
+    if _trains(f):
         trained_batch(f)
         return
     root = f("Sqrt", f.added(variance, f.like(f.attribute("epsilon", 1e-5), variance)))
     f.give(0, f.added(f("Mul", f("Div", f("Sub", x, mean), root), scale), bias))
+
+
+def _trains(f: Body) -> bool:
+    return bool(f.attribute("training_mode", 0)) or len([one for one in f.node.output if one]) > 1
 
 
 EXPERIMENTAL: Mapping[str, Function] = {
@@ -102,4 +106,7 @@ EXPERIMENTAL: Mapping[str, Function] = {
 for _name, _function in EXPERIMENTAL.items():
     add(_name, _function, LEGACY)
 add("GroupNormalization", _group_normalization, LEGACY)
-add("BatchNormalization", _batch_normalization, LEGACY)
+add(
+    "BatchNormalization", _batch_normalization, LEGACY,
+    vjp=lambda f: of_trained_batch(f) if _trains(f) else f.through(_batch_normalization),
+)  # fmt: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from graft.core.operators.definition.adjoint import Vjp
 from graft.core.operators.definition.function_body import MICROSOFT, OPSET, Body, Function
 from graft.core.operators.definition.table import Trait, define
 
 
-def add(name: str, function: Function, domain: str = MICROSOFT) -> None:
+def add(name: str, function: Function, domain: str = MICROSOFT, vjp: Vjp | None = None) -> None:
     """Add an operator that is expanded to the table."""
-    define(name, frozenset({Trait.EXPANDED}), domain=domain, function=function)
+    define(name, frozenset({Trait.EXPANDED}), domain=domain, function=function, vjp=vjp)
 
 
 # ---- Activations --------------------------------------------------------------------------------------------------

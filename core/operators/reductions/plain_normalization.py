@@ -7,6 +7,7 @@ that is an output has a gradient, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from onnx import TensorProto
 
@@ -40,12 +41,13 @@ def _deviation(f: Body, centred: str, axes: Sequence[int]) -> str:
     return f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
 
 
-def _spread(f: Body, centred: str, axes: Sequence[int]) -> tuple[str, str]:
-    """Return the mean of squares, and `_deviation`, in fewer passes."""
+def _spread(f: Body, centred: str, axes: Sequence[int]) -> tuple[str, str, str]:
+    """Return the number of elements, the mean of their squares, and `_deviation`, in fewer passes."""
     squares = f("ReduceSumSquare", centred, f.ints(*axes), keepdims=1)
     sizes = (f.cast(f("Size", one), f.dtype(centred)) for one in (centred, squares))
-    variance = f("Div", squares, f("Div", *sizes))
-    return variance, f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
+    count = f("Div", *sizes)
+    variance = f("Div", squares, count)
+    return count, variance, f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
 
 
 def _per_channel(f: Body, value: str, rank: int) -> str:
@@ -88,7 +90,7 @@ def of_rows(function: Function, *, centres: bool) -> Vjp:
             centred, inverse = f("Sub", x, f.result(1)), f.result(2)
         else:
             centred = _centred(f, x, axes)[1] if centres else x
-            inverse = f("Reciprocal", _spread(f, centred, axes)[1])
+            inverse = f("Reciprocal", _spread(f, centred, axes)[2])
         normal, upstream, found = f("Mul", centred, inverse), _wide(f, f.gradient), ["", "", ""]
         if f.wanted(0):
             inner = f("Mul", upstream, _wide(f, f.input(1)))
@@ -142,17 +144,29 @@ def norm(f: Body) -> None:
 def batch(f: Body) -> None:
     """Channels over the batch: by statistics that are given or, in training, its own."""
     if f.attribute("training_mode", 0):
-        return trained_batch(f)
+        trained_batch(f)
+        return
     x, scale, bias, mean, variance = f.inputs
     rank = f.rank(x)
     variance = _per_channel(f, variance, rank)
     centred = f("Sub", x, _per_channel(f, mean, rank))
     deviation = f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
     normal = f("Div", centred, deviation)
-    return f.give(0, _scaled_back(f, normal, _per_channel(f, scale, rank), _per_channel(f, bias, rank)))
+    f.give(0, _scaled_back(f, normal, _per_channel(f, scale, rank), _per_channel(f, bias, rank)))
 
 
-def trained_batch(f: Body) -> None:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the statistics of a batch leave: an image without its mean, and numbers of each channel."""
+
+    centred: str
+    count: str
+    deviation: str
+    factor: str
+    """By which ``centred`` is multiplied: the scale by the deviation."""
+
+
+def trained_batch(f: Body) -> Batch:
     """Channels by mean and variance of the batch, of which those that run along take a share.
 
     What is divided by the deviation is the scale, not the image: derivatives of this have fewer passes over the image.
@@ -161,14 +175,42 @@ def trained_batch(f: Body) -> None:
     wide, rank = _wide(f, x), f.rank(x)
     axes = [0, *range(2, rank)]
     mean, centred = _centred(f, wide, axes)
-    variance, deviation = _spread(f, centred, axes)
+    count, variance, deviation = _spread(f, centred, axes)
     scale, bias = (_per_channel(f, f.cast(one, f.dtype(wide)), rank) for one in (scale, bias))
-    scaled = f("Mul", centred, f("Div", scale, deviation))
-    f.give(0, f.cast(f("Add", scaled, bias), f.dtype(x)))
+    factor = f("Div", scale, deviation)
+    f.give(0, f.cast(f("Add", f("Mul", centred, factor), bias), f.dtype(x)))
     kept = f.attribute("momentum", 0.9)
     for number, (old, own) in enumerate(zip(running, (mean, variance), strict=True), 1):
         share = f.scaled(f.cast(f.reshaped(own, -1), f.dtype(old)), 1 - kept)
         f.give(number, f("Add", f.scaled(old, kept), share))
+    return Batch(centred, count, deviation, factor)
+
+
+def of_trained_batch(f: Adjoint) -> Sequence[str]:
+    """Return the gradients of `trained_batch` in two sums over the image and one pass behind them.
+
+    Where a statistic has a gradient, too, the function is differentiated.
+    """
+    parts: list[Batch] = []
+
+    def function(body: Body) -> None:
+        parts.append(trained_batch(body))
+
+    if f.has_gradient(1) or f.has_gradient(2):
+        return f.through(function, instead=True)
+    upstream, kind = _wide(f, f.gradient), f.dtype(f.input(0))
+    f.written(function, instead=True)
+    (found,) = parts
+    axes = f.ints(0, *range(2, f.rank(upstream)))
+    total = f("ReduceSum", upstream, axes, keepdims=1)
+    product = f("Div", f("ReduceSum", f("Mul", upstream, found.centred), axes, keepdims=1), found.deviation)
+    sums = enumerate((product, total), 1)
+    gradients = ["", *(f.cast(f.reshaped(one, -1), f.dtype(f.input(number))) for number, one in sums)]
+    if f.wanted(0):
+        slope = f("Div", product, f("Mul", found.count, found.deviation))
+        rest = f("Sub", f("Sub", upstream, f("Div", total, found.count)), f("Mul", found.centred, slope))
+        gradients[0] = f.cast(f("Mul", rest, found.factor), kind)
+    return gradients
 
 
 def local_response(f: Body) -> None:

@@ -4,9 +4,9 @@ Every group has one tail, the only node whose output is seen outside; so groups 
 and fusion never makes a cycle. A group is grown behind its anchor, step by step: the tail's output has a nearest node
 through which all its uses pass (the use itself, or the end of a diamond such as ``x * sigmoid(x)``); if everything up
 to there is elementwise and of the same shape but for dimensions of 1, or a view of such a shape, it joins. Anchors
-that cost most choose first. A view that nothing follows in its group is no part of it: it costs nothing by itself.
-Nodes that widen integers of 8 bits are computed where they are read
-(`graft.plugins.codegen.grouping.dequantize_fusion`).
+that cost most choose first. A group of elementwise nodes takes those that it alone reads, too. A view that nothing
+follows in its group is no part of it: it costs nothing by itself. Nodes that widen integers of 8 bits are computed
+where they are read (`graft.plugins.codegen.grouping.dequantize_fusion`).
 """
 
 from __future__ import annotations
@@ -202,9 +202,11 @@ def fuse(
                 elif trait is Trait.CONTRACTION:
                     _take_transposed_factors(group, uses)
                 elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
-                    group.nodes = with_producers(group.nodes, uses, table, limits.group)
-                    group.lead = len(group.nodes) - 1
-                groups.append(_grown(group, uses, table))
+                    _take_producers(group, uses, table)
+                group = _grown(group, uses, table)
+                if trait is Trait.ELEMENTWISE:
+                    _take_producers(group, uses, table)
+                groups.append(group)
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
@@ -323,6 +325,13 @@ def anchor_trait(node: NodeView, table: OperatorTable) -> Trait:
 def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:
     """Whether the node's only used output is its first input's bytes under another shape."""
     return table.has(node, Trait.VIEW) and uses.used_outputs(node) in ([], [node.node.outputs[0]])
+
+
+def _take_producers(group: Group, uses: Uses, table: OperatorTable) -> None:
+    """Add the elementwise nodes that a group alone reads."""
+    anchor = group.anchor
+    group.nodes = with_producers(group.nodes, uses, table, uses.limits.group)
+    group.lead = group.nodes.index(anchor)
 
 
 def _take_transposes(group: Group, uses: Uses) -> None:

@@ -14,6 +14,7 @@ import graft
 from graft.core.graph.dimensions import unique
 from graft.core.operators.definition.function_body import OPSET, Body, Function
 from graft.core.operators.reductions import plain_normalization as plain
+from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 
 SHAPES = {"x": [4, 4, 3, 5], "s": [4], "b": [4], "m": [4], "v": [4], "r": [5]}
 CASES: list[tuple[Function, str]] = [
@@ -72,3 +73,33 @@ def test_gradients_of_float32_take_the_statistics_that_the_layer_has(axis: int) 
         np.testing.assert_allclose(narrow[name], wide[name], rtol=1e-4, atol=1e-4)
     reductions = [node.op_type for node in models["float"].graph].count("ReduceSumSquare")
     assert (reductions, [node.op_type for node in models["double"].graph].count("ReduceSumSquare")) == (0, 1)
+
+
+TRAINED = """<ir_version: 10, opset_import: ["" : 22, "ai.onnx.preview.training" : 1]>
+    g (KIND[4,3,5] x, KIND[4,3,5] g, KIND[3] s, KIND[3] b, KIND[3] m, KIND[3] v) => (KIND loss, KIND[3] m2, KIND[3] v2)
+    <KIND[4,3,5] y, KIND[4,3,5] p> {
+        y, m2, v2 = BatchNormalization <training_mode = 1, epsilon = 0.01> (x, s, b, m, v)
+        p = Mul (y, g) q = Mul (p, y) loss = ReduceSum <keepdims = 0> (q)
+        dx, ds, db = ai.onnx.preview.training.Gradient <xs = ["x", "s", "b"], y = "loss"> (x, s, b) }"""
+
+
+def test_gradient_of_a_batch_takes_two_sums_over_the_image() -> None:
+    text = TRAINED.replace("KIND[3] v2)", "KIND[3] v2, KIND[4,3,5] dx)").replace("KIND", "float")
+    loaded = graft.load(onnx.parser.parse_model(text))
+    EliminateDeadCode().run(loaded)
+    operators = [node.op_type for node in loaded.graph]
+    assert operators.count("ReduceSum") == 3  # that of the loss is one
+    assert operators.count("ReduceMean") == operators.count("ReduceSumSquare") == 1  # those of the forward pass
+
+
+def test_gradients_of_a_batch_are_its_slopes() -> None:
+    outputs = "KIND[3] v2, KIND[4,3,5] dx, KIND[3] ds, KIND[3] db)"
+    text = TRAINED.replace("KIND[3] v2)", outputs).replace("KIND", "double")
+    program = graft.compile(onnx.parser.parse_model(text), cache=False)
+    rng = np.random.default_rng(2)
+    feeds = {one.name: rng.uniform(0.5, 1.5, one.shape) for one in program.inputs}
+    found = program.run(feeds)
+    for name, gradient in (("x", found["dx"]), ("s", found["ds"]), ("b", found["db"])):
+        way = rng.normal(size=feeds[name].shape)
+        sides = [program.run({**feeds, name: feeds[name] + side * 1e-5 * way})["loss"] for side in (1, -1)]
+        assert np.sum(gradient * way) == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-7)

@@ -95,6 +95,22 @@ def test_elementwise_operators_follow_one_another() -> None:
     ]
 
 
+def test_an_elementwise_group_takes_all_operands_that_it_alone_reads() -> None:
+    assert groups("""g (float[4,8] x, float[4,8] y) => (float[4,8] z) {
+        a = Mul (x, x)  b = Neg (y)  c = Sigmoid (b)  d = Add (a, c)  z = Relu (d) }""") == [
+        "elementwise: Mul Neg Sigmoid Add Relu"
+    ]
+
+
+def test_an_operand_that_is_seen_outside_or_repeated_stays_apart() -> None:
+    assert groups("""g (float[4,8] x, float[8] y, float[4,8] w) => (float[4,8] z, float[4,8] b) {
+        a = Mul (x, x)  b = Neg (w)  r = Neg (y)  c = Sub (a, b)  z = Add (c, r) }""") == [
+        "elementwise: Neg",
+        "elementwise: Neg",
+        "elementwise: Mul Sub Add",
+    ]
+
+
 def test_moves_join_elementwise_operators_without_repeating_work() -> None:
     assert groups("g (float[4,8] x) => (float[8,4] y) { a = Exp (x)  y = Transpose (a) }") == [
         "elementwise: Exp Transpose"

@@ -90,6 +90,9 @@ class Sharing:
 
     def _parts(self, statement: ir.Statement) -> list[ir.Statement]:
         """Return what a unit does in the place of a statement."""
+        if isinstance(statement, ir.Barrier):
+            self._pending.clear()
+            return [statement]
         match statement:
             case ir.Block(statements):
                 return [part for one in statements for part in self._parts(one)]
@@ -99,9 +102,6 @@ class Sharing:
                     return self._parts(body)
                 self.private.add(buffer)
                 return [ir.Allocate(buffer, self._block(body))]
-            case ir.Barrier():
-                self._pending.clear()
-                return [statement]
             case ir.Let(variable, value, body):
                 before = self._met(replace(statement, body=ir.Block(())))
                 return [*before, ir.Let(variable, value, self._block(body))]
@@ -252,12 +252,13 @@ class Tree(Step):
 
     def _reduced(self, loop: ir.For) -> tuple[ir.Buffer, ir.BinaryOperator]:
         """Return the parts that a loop reduces, and by what."""
-        match loop.body:
-            case ir.Store(
-                total, own, ir.Binary(operator, ir.Load(same, places, None), ir.Load(parts, at, None)), None
-            ) if same is total and places == own and parts is not total and at[:1] == (loop.variable,):
-                if all(one == index(0) for one in at[1:]):
-                    return parts, operator
+        store = loop.body
+        if isinstance(store, ir.Store) and store.mask is None and isinstance(store.value, ir.Binary):
+            old, part = store.value.left, store.value.right
+            if isinstance(part, ir.Load) and part.mask is None and part.buffer is not store.buffer:
+                is_sum = old == ir.Load(store.buffer, store.indices)
+                if is_sum and part.indices == (loop.variable, *(index(0) for _ in part.indices[1:])):
+                    return part.buffer, store.value.operator
         self.fail(f"'{self.loop}' does more than reduce parts, one of each unit")
 
     def _halves(self, unit: ir.Variable, parts: ir.Buffer, operator: ir.BinaryOperator) -> list[ir.Statement]:

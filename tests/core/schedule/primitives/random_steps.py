@@ -91,9 +91,14 @@ ROWS = (
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),
+    (1, "transpose {first} {last}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
-SUMS = ((3, "rfactor {written} at {one} in scratch -> {v}"),)
+SUMS = (
+    (3, "rfactor {written} at {one} in scratch -> {v}"),
+    (2, "rfactor {written} at {last} in scratch -> {v} over {first}"),
+    (2, "horizontal {one}"),
+)
 """What changes the bits of floats."""
 MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))
 

@@ -14,7 +14,6 @@ from graft.core.schedule.primitives.step import (
     bounded,
     combine,
     constant_extent,
-    find,
     find_place,
     index,
     with_body,
@@ -130,7 +129,7 @@ class Horizontal(Step):
 
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with one store in the place of the loop."""
-        loop = find(self, function.body, self.loop)
+        loop = find_place(self, function.body, self.loop)
         count, (store, parts) = constant_extent(self, loop), self._reduction(loop)
         assert isinstance(store.value, ir.Binary)
         lanes = vectorize_expression(parts, {loop.variable: ir.Ramp(index(0), 1, count)})

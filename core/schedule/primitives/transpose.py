@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from graft.core.schedule.primitives.dependence import carried
 from graft.core.schedule.primitives.loop_order import perfect_nest
-from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, index, with_body, with_loop
+from graft.core.schedule.primitives.step import (
+    Step,
+    bounded,
+    constant_extent,
+    find,
+    find_place,
+    index,
+    with_body,
+    with_loop,
+)
 from graft.core.schedule.primitives.vectorize import align, broadcast, vectorize_expression
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -36,9 +45,7 @@ class Transpose(Step):
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the loads, exchanges and stores of a square in the place of two loops."""
         chain, between, store = perfect_nest(self, function, (self.across, self.along))
-        across, along = (
-            next(loop for loop in chain if loop.variable.name == name) for name in (self.across, self.along)
-        )
+        across, along = (find_place(self, function.body, name) for name in (self.across, self.along))
         count = constant_extent(self, across)
         if len(chain) != 2 or between or not isinstance(store, ir.Store) or store.mask is not None:
             self.fail(f"'{self.across}' and '{self.along}' are more than two loops around one store without a mask")

@@ -97,11 +97,13 @@ ROWS = (
     (2, "reindex_cache_read {read} at {one} in scratch -> {v} over {inner}"),
     (1, "pad {cache} {axis} {room}"),
     (2, "spmd {block} {factor} thread.z -> {v}"),
+    (1, "transpose {first} {last}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
 SUMS = (
     (3, "rfactor {written} at {one} in scratch -> {v}"),
     (2, "rfactor {written} at {last} in scratch -> {v} around {first}"),
+    (2, "horizontal {one}"),
 )
 """What changes the bits of floats."""
 MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))

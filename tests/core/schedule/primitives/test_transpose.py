@@ -63,6 +63,7 @@ def test_a_word_of_small_numbers_is_an_element():
             "are more than two loops around one",
         ),
         ("serial i < 4 { serial k < 4 { y[k, i] = y[k, i] + x[i, k] } }", "'y' is read where it is stored"),
+        ("vector z < 4 { serial i < 4 { serial k < 4 { y[k, i] = x[i, k] } } }", "'z' is a vector already"),
         ("serial i < 4 { serial k < 4 { y[0, k] = x[i, k] } }", "one iteration of 'i' writes"),
     ],
 )

@@ -161,9 +161,9 @@ def _transposed(
     """Return what stores a square of vectors transposed, row by row, from ``begin`` on in each."""
     rows = [Variable(f"d{number}", one.type) for number, one in enumerate(vectors)]
     bindings = list(zip(rows, vectors, strict=True))
-    turned = transpose(rows, bindings)
+    columns = transpose(rows, bindings)
     stores = []
-    for number, value in enumerate(turned):
+    for number, value in enumerate(columns):
         buffer, indices = place(number)
         stores.append(Store(buffer, (*indices, ramp(begin, len(vectors))), value))
     return bind(bindings, Block(tuple(stores)))
@@ -176,18 +176,18 @@ def finish(
     (first, count), lanes, m = channels, lanes_of(pixels), transform.outputs
     height, width = epilogue.anchor.buffer.shape[2:]
     row, square, channel, columns = (Variable(name) for name in ("row", "square", "channel", "columns"))
-    turned, begin = scratch("turned", "float32", lanes, m, RUN_PIXELS), b.multiply(square, lanes)
+    by_channel, begin = scratch("by_channel", "float32", lanes, m, RUN_PIXELS), b.multiply(square, lanes)
     vectors = [Load(pixels, pixel(pixels, row, b.add(begin, n))) for n in range(lanes)]
-    squares: Statement = _transposed(vectors, lambda n: (turned, (b.index(n), row)), begin)
+    squares: Statement = _transposed(vectors, lambda n: (by_channel, (b.index(n), row)), begin)
     squares = For(square, b.divide(b.add(columns, lanes - 1), lanes), "serial", squares)
 
     def vector(place: Expression, mask: Expression | None) -> Statement:
         point = [run.image, b.add(first, channel), b.add(run.y, row), ramp(b.add(run.x, place), lanes)]
-        return Block(tuple(epilogue.stores(point, Load(turned, (channel, row, ramp(place, lanes))), mask)))
+        return Block(tuple(epilogue.stores(point, Load(by_channel, (channel, row, ramp(place, lanes))), mask)))
 
     rows = b.minimum(b.index(m), b.subtract(height, run.y))
     stores = For(row, rows, "serial", _vectors(b.index(0), columns, lanes, vector))
     stores = For(channel, b.index(count), "serial", stores)
     body = Block((For(row, b.index(m), "serial", squares), stores))
     own = b.minimum(b.multiply(run.count, m), b.subtract(width, run.x))
-    return bind([(columns, own)], allocate((turned,), body))
+    return bind([(columns, own)], allocate((by_channel,), body))

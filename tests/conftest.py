@@ -65,7 +65,7 @@ SHARES = {
     "core/schedule/products/test_dot_grouping.py": 5,
     "out_of_tree/test_fake_device.py": 8,
     "core/schedule/strategies/convolutions/test_direct_bf16.py": 6,
-    "core/schedule/strategies/convolutions/test_winograd_nhwc.py": 6,
+    "core/schedule/strategies/convolutions/test_winograd.py": 6,
     "cli/test_wrong_options.py": 4,
     "compiler/test_wrong_arguments.py": 3,
     "core/operators/functions/test_functions.py": 24,

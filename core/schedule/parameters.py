@@ -44,11 +44,11 @@ class ContractionParameters:
 
 @dataclass(frozen=True, slots=True)
 class WinogradParameters:
-    """A 3x3 convolution by Winograd's algorithm on pieces of ``pieces x pieces`` pixels, ``lines`` rows of them."""
+    """A 3x3 convolution by Winograd's algorithm on pieces of ``pieces x pieces`` pixels, in blocks of some."""
 
-    family: ClassVar[str] = "winograd"
+    family: ClassVar[str] = "winograd_blocks"
     pieces: int
-    lines: int
+    block: int | None = None
     rows: int | None = None
     vectors: int | None = None
 
@@ -125,7 +125,7 @@ _FAMILIES: tuple[type[Parameters], ...] = (
     AttentionTileParameters, BlockParameters, ScheduleParameters,
 )  # fmt: skip
 FAMILIES: dict[str, type[Parameters]] = {one.family: one for one in _FAMILIES}
-RETIRED = ("depthwise",)
+RETIRED = ("depthwise", "winograd")
 """Families of earlier versions: what is kept of them is void."""
 _TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("contraction", "packing"): PACKINGS,

@@ -21,6 +21,7 @@ from graft.core.schedule.primitives.vectorize import align, broadcast, vectorize
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
+from graft.core.types import element_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +90,37 @@ class Transpose(Step):
 
 
 def transposed(vectors: Sequence[ir.Variable], bindings: list[tuple[ir.Variable, ir.Expression]]) -> list[ir.Variable]:
-    """Transpose a square of vectors by exchanging ever smaller blocks; ``bindings`` gets the exchanges."""
+    """Transpose a square of vectors; ``bindings`` gets the steps, which need no vectors of places on any machine.
+
+    Rows are unpacked by pairs within parts of 128 bits, then these parts are taken from pairs by turns.
+    """
     rows, lanes = list(vectors), len(vectors)
-    distance = lanes // 2
-    while distance:
-        lower = tuple(lane if not lane & distance else lanes + lane - distance for lane in range(lanes))
-        upper = tuple(lane + distance if not lane & distance else lanes + lane for lane in range(lanes))
-        for row in range(lanes):
-            if not row & distance:
-                pair = (rows[row], rows[row + distance])
-                rows[row], rows[row + distance] = (_bound(bindings, ir.Shuffle(pair, one)) for one in (lower, upper))
-        distance //= 2
-    return rows
+    size = min(lanes, 128 // element_bits(vectors[0].type.dtype))
+
+    def chosen(pair: tuple[ir.Variable, ir.Variable], places: Sequence[int]) -> ir.Variable:
+        return _bound(bindings, ir.Shuffle(pair, tuple(places)))
+
+    def unpacked(pair: tuple[ir.Variable, ir.Variable]) -> list[ir.Variable]:
+        halves = ([begin + part for begin in range(0, lanes, size) for part in range(first, first + size // 2)]
+                  for first in (0, size // 2))  # fmt: skip
+        return [chosen(pair, [place for low in half for place in (low, lanes + low)]) for half in halves]
+
+    def parts(column: list[ir.Variable]) -> list[ir.Variable]:
+        if len(column) == 1:
+            return column
+        places = [[place for place in range(2 * lanes) if place // size % 2 == turn] for turn in (0, 1)]
+        pairs = list(zip(column[::2], column[1::2], strict=True))
+        turns = [parts([chosen(pair, own) for pair in pairs]) for own in places]
+        return [part for both in zip(*turns, strict=True) for part in both]
+
+    groups: list[list[ir.Variable]] = []
+    for first in range(0, lanes, size):
+        group = rows[first : first + size]
+        for _ in range(size.bit_length() - 1):
+            group = [one for pair in zip(group[: size // 2], group[size // 2 :], strict=True) for one in unpacked(pair)]
+        groups.append(group)
+    columns = [parts([group[number] for group in groups]) for number in range(size)]
+    return [columns[row % size][row // size] for row in range(lanes)]
 
 
 def _bound(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:

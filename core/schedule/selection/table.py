@@ -17,8 +17,8 @@ from graft.core.schedule.strategies.convolutions import (
     im2col_integers,
     pointwise_nhwc,
     register_tiles,
+    winograd,
     winograd_nchw,
-    winograd_nhwc,
 )
 from graft.core.schedule.strategies.nests import (
     clipped_windows,
@@ -38,7 +38,7 @@ _LOOPS = (
     # convolutions of integers where memory is small
     im2col_integers.STRATEGY,
     # convolutions whose channels are last, at least in the result
-    winograd_nhwc.STRATEGY,
+    winograd.STRATEGY,
     depthwise.LAST,
     pointwise_nhwc.STRATEGY,
     first_convolution.STRATEGY,

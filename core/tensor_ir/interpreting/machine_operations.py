@@ -67,9 +67,14 @@ def pure(expression: ir.Expression) -> Callable[..., Array]:
 
 
 def _shuffled(node: ir.Shuffle) -> Callable[..., Array]:
-    lanes = list(node.lanes)
+    lanes, sizes = list(node.lanes), [vector.type.lanes for vector in node.vectors]
     shape = (len(lanes),) if len(lanes) > 1 else ()
-    return lambda *arrays: np.concatenate([array.reshape(-1) for array in arrays])[lanes].reshape(shape)
+
+    def shuffled(*arrays: Array) -> Array:
+        whole = [np.broadcast_to(array, size) for array, size in zip(arrays, sizes, strict=True)]  # constants are one
+        return np.asarray(np.concatenate(whole)[lanes].reshape(shape))
+
+    return shuffled
 
 
 _PURE: dict[type, Callable[..., Callable[..., Array]]] = {

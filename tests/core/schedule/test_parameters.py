@@ -48,7 +48,7 @@ contractions = st.builds(
 winograds = st.builds(
     WinogradParameters,
     pieces=st.integers(1, 8),
-    lines=st.integers(1, 9),
+    block=optional(1, 60),
     rows=optional(1, 40),
     vectors=optional(1, 12),
 )
@@ -143,7 +143,7 @@ def test_parameters_are_what_the_schedule_does() -> None:
     image, _ = convolution((1, 4, 12, 12), (16, 4, 3, 3), pads=[1] * 4)
     for pieces in (2, 4):
         scheduled = schedule(image, WIDE, WinogradParameters(pieces, 1))
-        assert (scheduled.strategy, scheduled.knobs["pieces"]) == ("winograd_nchw", pieces)
+        assert (scheduled.strategy, scheduled.knobs["pieces"]) == ("winograd", pieces)
     assert schedule(image, WIDE, ContractionParameters()).strategy == "direct_convolution"
 
 
@@ -152,7 +152,7 @@ def test_winograds_algorithm_stays_switched_off() -> None:
     without = replace(WIDE, without=frozenset({"winograd"}))
     scheduled = schedule(image, without, WinogradParameters(4, 1))
     assert scheduled.strategy == "direct_convolution"
-    assert str(scheduled.refusals["winograd_nchw"]) == "user-excluded: Winograd's algorithm is switched off"
+    assert str(scheduled.refusals["winograd"]) == "user-excluded: Winograd's algorithm is switched off"
 
 
 @given(parameters=anything)
@@ -175,16 +175,17 @@ def test_parameters_read_as_one_line() -> None:
         (
             '{"family": "other"}',
             'parameters \'{"family": "other"}\' are of no known family; '
-            "there are contraction, winograd, attention, block_tile, attention_tile, block",
+            "there are contraction, winograd_blocks, attention, block_tile, attention_tile, block",
         ),
         (
             "[3]",
             "parameters '[3]' are of no known family; "
-            "there are contraction, winograd, attention, block_tile, attention_tile, block",
+            "there are contraction, winograd_blocks, attention, block_tile, attention_tile, block",
         ),
         (
-            '{"family": "winograd", "pieces": 0, "lines": 1}',
-            'parameters \'{"family": "winograd", "pieces": 0, "lines": 1}\' of a winograd have no pieces 0',
+            '{"family": "winograd_blocks", "pieces": 0, "block": 1}',
+            'parameters \'{"family": "winograd_blocks", "pieces": 0, "block": 1}\' '
+            "of a winograd_blocks have no pieces 0",
         ),
         (
             '{"family": "contraction", "columns": "rows"}',
@@ -199,5 +200,5 @@ def test_what_is_no_parameters_is_refused(text: str, message: str) -> None:
 
 
 def test_incomplete_parameters_are_refused() -> None:
-    with pytest.raises(TuningError, match=r"are not complete: .*'lines'"):
-        from_json('{"family": "winograd", "pieces": 2}')
+    with pytest.raises(TuningError, match=r"are not complete: .*'pieces'"):
+        from_json('{"family": "winograd_blocks", "block": 2}')

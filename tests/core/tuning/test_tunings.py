@@ -104,7 +104,7 @@ def test_parameters_that_nobody_knows_are_named(path: Path) -> None:
         Tunings(path, "here", "now").known()
     assert str(caught.value) == (
         f"the database of tuned parameters '{path}' cannot be used (parameters '{{\"family\": \"new\"}}' are of no "
-        "known family; there are contraction, winograd, attention, block_tile, attention_tile, block, "
+        "known family; there are contraction, winograd_blocks, attention, block_tile, attention_tile, block, "
         "schedule); delete it, or name another"
     )
     assert Tunings(path, "there", "now").known() == {}

@@ -10,11 +10,9 @@ from math import prod
 
 from graft.core.machine.target import Target
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.convolutions.winograd_cost import MIN_CHANNELS, MIN_LANES
-from graft.core.schedule.strategies.convolutions.winograd_transform import POINTS, WINDOW
-from graft.core.tensor_ir.anchors import Window
+from graft.core.schedule.strategies.convolutions.winograd_transform import MIN_CHANNELS, MIN_LANES, POINTS, WINDOW
+from graft.core.tensor_ir.anchors import Window, Windows
 
-FIRST, LAST = 0, 1
 CYCLES: dict[bool, dict[str, tuple[float, float]]] = {
     False: {
         "winograd": (0.29, 0.23),
@@ -42,6 +40,10 @@ CYCLES: dict[bool, dict[str, tuple[float, float]]] = {
 Medians of 285 convolutions of 43 networks, one thread of a Zen 4 with vectors of 32 bytes (AVX2), and of 204 of 34
 networks, one thread of a Zen 5 with AVX-512.
 """
+DIRECT_CYCLES = 1.13
+"""Cycles per multiply-add of a vector in a direct sum, where vectors are full."""
+MIN_FILLED = 0.85
+"""Direct convolutions have channels on the lanes where pixels would fill them less."""
 COPIED = 0.7
 """Cycles to move or to join an element of an image."""
 
@@ -59,11 +61,18 @@ def saved(window: Window, target: Target) -> float:
     """
     if window.windows.is_open or not has_any_order(target):
         return 0.0
-    lanes, cycles = lanes_of("float32", target), CYCLES[target.machine.masks][_kind(window, target)]
+    lanes, (first, last) = lanes_of("float32", target), CYCLES[target.machine.masks][_kind(window, target)]
     channels = window.groups if window.is_depthwise else window.outputs
     filled = -(-channels // lanes) * lanes / channels
     products = prod(window.windows.target) * prod(window.extents) * window.outputs * window.groups / lanes
-    return products * (cycles[FIRST] - cycles[LAST] * filled)
+    return products * (first - last * filled)
+
+
+def direct_cycles(weights: int, windows: Windows, target: Target) -> float:
+    """Return the cycles of one image summed directly, each of so many weights times all of its pixels."""
+    pixels, lanes = prod(windows.target), lanes_of("float32", target)
+    vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
+    return weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
 
 
 def _kind(window: Window, target: Target) -> str:

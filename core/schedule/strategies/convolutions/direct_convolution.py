@@ -34,8 +34,8 @@ from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.products.transposed_store import TransposedScheduler
+from graft.core.schedule.strategies.convolutions.channel_order import direct_cycles
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
-from graft.core.schedule.strategies.convolutions.winograd_cost import direct_cycles
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, weakened

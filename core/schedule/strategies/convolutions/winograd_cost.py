@@ -7,31 +7,28 @@ the fastest or one that takes at most 3 % longer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.schedule.parameters import WinogradParameters
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, lanes_of
-from graft.core.schedule.strategies.convolutions.winograd_transform import POINTS, WINDOW, Transform
+from graft.core.schedule.products.tiling import RegisterTile, choose_tile, lanes_of
+from graft.core.schedule.strategies.convolutions.channel_order import direct_cycles
+from graft.core.schedule.strategies.convolutions.winograd_plan import INPUT_CYCLES, OUTPUT_CYCLES, PRODUCT_CYCLES
+from graft.core.schedule.strategies.convolutions.winograd_transform import (
+    MIN_CHANNELS,
+    MIN_LANES,
+    POINTS,
+    WINDOW,
+    Transform,
+)
 from graft.core.tensor_ir.anchors import Windows
 
-MIN_LANES, MIN_CHANNELS = 4, 8
-"""With shorter vectors, or sums of fewer channels, the transforms are what takes the time."""
 NEAR_SHARE = 0.25
 """Weights that are read again after so much of the third-level cache are still there."""
-PRODUCT_CYCLES, DIRECT_CYCLES = 1.03, 1.13
-"""Cycles per vector multiply-add."""
-INPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 70, 4: 220}, 2: {2: 160}}
-OUTPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 60, 4: 200}, 2: {2: 120}}
-"""Cycles to transform a vector of pieces of one channel, by the stride and the extent of a piece of the output."""
 MIN_PARALLEL_BLOCKS = 8
 """At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together,
 which costs them `Costs.meeting`, for they wait for each other, and find what others have written."""
-MIN_FILLED = 0.85
-"""Direct convolutions have channels on the lanes where pixels would fill them less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +62,6 @@ def choose_plan(outputs: int, source: Sequence[int], windows: Windows, target: T
     return plan if cycles < direct else None
 
 
-def direct_cycles(weights: int, windows: Windows, target: Target) -> float:
-    """Return the cycles of one image without the algorithm, each of so many weights times all of its pixels."""
-    pixels, lanes = math.prod(windows.target), lanes_of("float32", target)
-    vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
-    return weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
-
-
 def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: Target) -> list[tuple[float, Plan]]:
     """Return all plans for an image of shape ``source`` with their cycles, the fewest first; none for short vectors."""
     if lanes_of("float32", target) < MIN_LANES:
@@ -91,17 +81,6 @@ def ranked_plans(outputs: int, source: Sequence[int], windows: Windows, target: 
         for plan in plans
     ]
     return sorted(rows, key=lambda row: row[0])
-
-
-def described_plan(parameters: WinogradParameters, outputs: int, windows: Windows, target: Target) -> Plan | None:
-    """Return the plan of some parameters, as far as they fit; None for vectors that are too short."""
-    if lanes_of("float32", target) < MIN_LANES:
-        return None
-    pieces = min(POINTS[windows.strides[0]], key=lambda known: abs(known - parameters.pieces))
-    lines = min(parameters.lines, -(-windows.target[0] // pieces))
-    plan = plan_of(pieces, lines, outputs, windows, target)
-    width = plan.vectors * plan.lanes
-    return replace(plan, tile=adjusted_tile(plan.tile, outputs, width, parameters.rows, parameters.vectors))
 
 
 def plan_of(pieces: int, rows: int, outputs: int, windows: Windows, target: Target) -> Plan:

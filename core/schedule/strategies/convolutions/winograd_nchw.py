@@ -1,4 +1,4 @@
-"""The schedule of 3x3 convolutions by Winograd's algorithm: products of matrices on transformed pieces of the image.
+"""3x3 convolutions of few channels, which come first, by Winograd's algorithm: products on transformed pieces.
 
 The output, whose windows move by one or two pixels, is cut into pieces of ``m x m`` pixels. Whole rows of pieces form a
 block, whose pieces stand one after another on the vector lanes: a block is transformed channel by channel, multiplied
@@ -18,54 +18,59 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
-from graft.core.schedule.primitives.statements import between, deinterleave, interleave, ramp, scratch, wide
+from graft.core.schedule.parameters import ContractionParameters, of_family
+from graft.core.schedule.primitives.statements import (
+    between,
+    counter,
+    deinterleave,
+    interleave,
+    over,
+    ramp,
+    scratch,
+    wide,
+)
 from graft.core.schedule.primitives.vectorize import both
 from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.fetching import Ahead
-from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of, split_evenly
-from graft.core.schedule.strategies.convolutions.winograd_cost import (
-    MIN_CHANNELS,
-    MIN_LANES,
-    Plan,
-    choose_plan,
-    described_plan,
-    ranked_plans,
-)
-from graft.core.schedule.strategies.convolutions.winograd_transform import WINDOW, over_blocks
+from graft.core.schedule.strategies.convolutions.winograd_cost import Plan, choose_plan, ranked_plans
+from graft.core.schedule.strategies.convolutions.winograd_plan import has_few_channels
+from graft.core.schedule.strategies.convolutions.winograd_transform import EXACT_TERMS, MIN_CHANNELS, MIN_LANES, WINDOW
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Block,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
 from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32
 
 UNROLL = 4
 """Channels that one pass of the innermost loop adds: weights come from far away and are fetched by whole lines."""
-EXACT_TERMS = 64
-"""Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
-PLANS = 6
-"""Plans that tuning measures in one stage."""
 
 
 def schedule_winograd(
-    kernel: Kernel,
-    stages: Sequence[Stage],
-    target: Target,
-    plan: Plan | None = None,
-    parameters: WinogradParameters | None = None,
+    kernel: Kernel, stages: Sequence[Stage], target: Target, plan: Plan | None = None
 ) -> Scheduled | None:
     """Return the kernel by Winograd's algorithm, None if it is no such convolution or would not become faster.
 
-    ``plan``, or the one that ``parameters`` describe, is followed if it is given, whether it is fast or not.
+    ``plan`` is followed if it is given, whether it is fast or not.
     """
     found = _analyse(kernel, stages)
     if found is None:
         return None
-    if plan is None and parameters is not None:
-        plan = described_plan(parameters, found.outputs, found.windows, target)
     plan = plan or choose_plan(found.outputs, b.dims(found.source), found.windows, target)
     return None if plan is None else _Scheduler(kernel, found, plan, target.machine.cache(2).line).scheduled()
 
@@ -116,6 +121,21 @@ class _Place:
     first: Expression
 
 
+def _over_blocks(
+    images: int, blocks: int, body: Callable[[Expression, Expression], Statement], memory: Sequence[Buffer], apart: bool
+) -> Statement:
+    """Return the loops over images and blocks of pieces around ``body(image, block)``, which needs ``memory``.
+
+    With ``apart`` each block is one thread's; else all threads work on one block after another.
+    """
+    image, block = Variable("image"), counter("block", blocks)
+    kind: LoopKind = "parallel" if apart else "serial"
+    phases = body(image, block)
+    phases = over(block, blocks, kind, allocate(memory, phases) if apart else phases)
+    loops = For(image, b.index(images), kind, phases)
+    return loops if apart else allocate(memory, loops)
+
+
 class _Scheduler:
     """Builds the loops. A block holds ``plan.vectors`` vectors of pieces, in panels as wide as a register tile."""
 
@@ -155,7 +175,7 @@ class _Scheduler:
             return Block((self._transform_input(place), self._multiply(), self._transform_output(place)))
 
         memory, apart = (self.images, self.sums), self.plan.is_apart(images)
-        return over_blocks(images, self.plan.blocks, phases, memory, apart)
+        return _over_blocks(images, self.plan.blocks, phases, memory, apart)
 
     def _packed_weights(self) -> np.ndarray:
         """Return the transformed weights: for each product, tiles of output channels, each ``[channels, height]``."""
@@ -365,8 +385,8 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return Reject("shape", "no float32 convolution of 3 x 3 windows that move by one or two pixels, without groups")
-    if of_family(anchor.parameters, WinogradParameters) is not None:
-        return True
+    if anchor.convolution is not None and not has_few_channels(anchor.convolution.window, target):
+        return Reject("size", "channels are many: their vectors are full")
     fits = found.channels >= MIN_CHANNELS and lanes_of("float32", target) >= MIN_LANES
     return fits or Reject("size", "channels are few, or vectors short")
 
@@ -379,25 +399,8 @@ def _cost(anchor: Anchor, target: Target) -> float:
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     assert anchor.stages is not None, anchor.kernel.name
-    wanted = of_family(anchor.parameters, WinogradParameters)
-    return schedule_winograd(anchor.kernel, anchor.stages, target, parameters=wanted) or OTHER_FORM
+    return schedule_winograd(anchor.kernel, anchor.stages, target) or OTHER_FORM
 
 
-def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
-    """Return the best plan of each size of pieces, then other plans of that size, then other register tiles."""
-    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
-    if found is None:
-        return []
-    ranked = found.ranked(target)
-    plans = [WinogradParameters(plan.transform.outputs, plan.rows) for _, plan in ranked]
-    if stage == 0:
-        return list({plan.pieces: plan for plan in reversed(plans)}.values())[::-1]
-    best = of_family(anchor.parameters, WinogradParameters) or plans[0]
-    if stage == 1:
-        return [plan for plan in plans if plan.pieces == best.pieces][:PLANS]
-    vectors = best.lines * -(-found.windows.target[-1] // best.pieces)
-    tiles = best_tiles(found.outputs, vectors, "float32", target)
-    return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
-
-
-STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates, cost=_cost, switch="winograd")
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, cost=_cost, switch="winograd")
+"""Takes convolutions of few channels, which leave vectors of channels empty."""

@@ -11,22 +11,25 @@ convolution with two weights, for which m + 1 products do, and m products by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import counter, multiply_add, over
-from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Statement, Unary, Variable
-from graft.core.tensor_ir.statements import allocate
+from graft.core.schedule.primitives.statements import multiply_add
+from graft.core.tensor_ir.ir import Constant, Expression, Unary
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""
 POINTS: dict[int, dict[int, tuple[float, ...]]] = {1: {2: (1.0, -1.0), 4: (0.75, -0.75, 1.5, -1.5)}, 2: {2: (1.0,)}}
 """The interpolation points other than 0 and infinity, by stride and ``m``: of stride 1 points and their negatives."""
 WINDOW = 3
+EXACT_TERMS = 64
+"""Channels that are added one after the other; fewer than elsewhere, for the way back to pixels enlarges errors."""
+MIN_LANES, MIN_CHANNELS = 4, 8
+"""With shorter vectors, or sums of fewer channels, the transforms are what takes the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +163,3 @@ def _plus(total: Expression, value: Expression, factor: float) -> Expression:
 
 def _splat(factor: float, like: Expression) -> Constant:
     return Constant(float(factor), like.type)
-
-
-def over_blocks(
-    images: int, blocks: int, body: Callable[[Expression, Expression], Statement], memory: Sequence[Buffer], apart: bool
-) -> Statement:
-    """Return the loops over images and blocks of pieces around ``body(image, block)``, which needs ``memory``.
-
-    With ``apart`` each block is one thread's; else all threads work on one block after another.
-    """
-    image, block = Variable("image"), counter("block", blocks)
-    kind: LoopKind = "parallel" if apart else "serial"
-    phases = body(image, block)
-    phases = over(block, blocks, kind, allocate(memory, phases) if apart else phases)
-    loops = For(image, b.index(images), kind, phases)
-    return loops if apart else allocate(memory, loops)

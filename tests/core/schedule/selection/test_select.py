@@ -8,13 +8,13 @@ from tests.core.schedule.selection.test_table import CASES
 
 
 def test_why_winograds_algorithm_was_not_taken_is_said() -> None:
-    wanted = schedule(CASES["winograd_nchw"], WIDE, ContractionParameters())
-    assert (wanted.strategy, wanted.refusals["winograd_nchw"].code) == ("direct_convolution", "cost")
-    assert schedule(CASES["direct_convolution"], WIDE).refusals["winograd_nchw"].code == "size"
+    wanted = schedule(CASES["winograd"], WIDE, ContractionParameters())
+    assert (wanted.strategy, wanted.refusals["winograd"].code) == ("direct_convolution", "cost")
+    assert schedule(CASES["direct_convolution"], WIDE).refusals["winograd"].code == "size"
     small, _ = convolution((1, 16, 4, 4), (16, 16, 3, 3), pads=[1] * 4)
     scheduled = schedule(small, WIDE)
     why = "cost: 8,119 cycles, where direct_convolution takes 3,628"
     assert str(scheduled.refusals["winograd_nchw"]) == why
     assert scheduled.report["cycles"] == 3628
     assert dearer(scheduled.report).startswith(f"winograd_nchw ({why})")
-    assert schedule(small, WIDE, WinogradParameters(2, 1)).strategy == "winograd_nchw"
+    assert schedule(small, WIDE, WinogradParameters(2, 1)).strategy == "winograd"

@@ -96,3 +96,9 @@ def test_int64_and_bool_scalars_are_pythons_own() -> None:
     kept = np.array([1.5], np.float32)
     assert as_python(kept, FLOAT32) is kept
     assert as_array(3, INT64).dtype == np.int64 and as_array(kept, FLOAT32).dtype == np.float32
+
+
+def test_constants_among_shuffled_vectors_have_all_lanes() -> None:
+    zeros, ones = (ir.Constant(value, FLOAT32.with_lanes(4)) for value in (0.0, 1.0))
+    shuffled = pure(ir.Shuffle((zeros, ones), (3, 7, 0, 4)))
+    np.testing.assert_array_equal(shuffled(np.float32(0), np.ones(1, np.float32)), [0, 1, 0, 1])

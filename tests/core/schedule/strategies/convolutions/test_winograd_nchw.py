@@ -1,4 +1,3 @@
-import math
 import re
 from dataclasses import replace
 
@@ -9,15 +8,12 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.operators.images import convolution as lowering
 from graft.core.operators.images.windows import windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.strategies.convolutions.winograd_cost import choose_plan, plan_of
 from graft.core.schedule.strategies.convolutions.winograd_nchw import UNROLL, schedule_winograd
-from graft.core.schedule.strategies.convolutions.winograd_transform import Transform
-from graft.core.tensor_ir.anchors import Window, Windows
-from graft.core.tensor_ir.ir import Binary, Stage
+from graft.core.tensor_ir.anchors import Windows
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
 
 
@@ -85,48 +81,8 @@ def test_weights_that_are_computed_at_run_time_are_not_transformed() -> None:
     assert scheduled(kernel, WIDE, 2, 1) is None
 
 
-@pytest.mark.parametrize("pieces", [2, 4])
-def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(pieces: int) -> None:
-    """All products of one piece in float32, summed over channels one after another; against float64."""
-    transform, random, channels = Transform(pieces), np.random.default_rng(3), 128
-    single = np.float32
-    images = np.maximum(random.standard_normal((channels, 64, pieces + 2, pieces + 2)), 0).astype(single)
-    windows = (random.standard_normal((8, channels, 3, 3)) / math.sqrt(channels * 9 / 2)).astype(single)
-    matrix, back = (m.astype(single) for m in (transform.input_matrix(), transform.output_matrix()))
-    inside = (matrix @ images @ matrix.T).reshape(channels, 64, -1)
-    products = np.zeros((8, 64, transform.products), single)
-    direct, exact = np.zeros((8, 64, pieces, pieces), single), np.zeros((8, 64, pieces, pieces))
-    weights = transform.packed_weights(windows, [0, 8]).reshape(transform.products, channels, 8).swapaxes(1, 2)
-    for channel in range(channels):
-        products += weights[:, :, channel].T[:, None, :] * inside[channel]
-        for i, j in np.ndindex(3, 3):
-            term = images[channel, :, i : i + pieces, j : j + pieces]
-            direct += windows[:, channel, i, j, None, None, None] * term
-            exact += windows[:, channel, i, j, None, None, None].astype(float) * term
-    result = back @ products.reshape(8, 64, pieces + 2, pieces + 2) @ back.T
-    assert np.abs(result - exact).max() <= 3 * np.abs(direct - exact).max()
-
-
 @pytest.mark.parametrize(("threads", "blocks"), [(1, 7), (2, 1)])
 def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
     windows = Windows((56, 56), (3, 3), (28, 28), (2, 2), (1, 1), (1, 1), (1, 1))
     plan = choose_plan(128, (1, 128, 56, 56), windows, replace(WIDE, threads=threads))
     assert plan is not None and plan.blocks == blocks
-
-
-def test_the_order_of_the_factors_in_the_lowering_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered = lowering.sliding_product
-
-    def transposed(*arguments: object) -> Stage:
-        stage = lowered(*arguments)  # type: ignore[arg-type]
-        value, window = stage.value, stage.structure
-        assert isinstance(value, Binary) and isinstance(window, Window)
-        swapped = Binary("mul", value.right, value.left)
-        return replace(stage, value=swapped, structure=replace(window, image="right"))
-
-    monkeypatch.setattr(lowering, "sliding_product", transposed)
-    kernel, arrays = convolution((1, 16, 12, 12), (16, 16, 3, 3), pads=[1] * 4)
-    result = scheduled(kernel, WIDE, 4, 3)
-    assert result is not None
-    got, expected = outputs_of(kernel, result, arrays)
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)

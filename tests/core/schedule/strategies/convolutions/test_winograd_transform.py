@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -27,3 +29,25 @@ def test_transformed_weights_are_one_matrix_per_product(pieces: int) -> None:
     result, matrix = np.concatenate(tiles, axis=2).swapaxes(1, 2), transform.weight_matrix()
     expected = (matrix @ weights[4, 1].astype("float64") @ matrix.T).reshape(-1)
     np.testing.assert_allclose(result[:, 4, 1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(pieces: int) -> None:
+    """All products of one piece in float32, summed over channels one after another; against float64."""
+    transform, random, channels = Transform(pieces), np.random.default_rng(3), 128
+    single = np.float32
+    images = np.maximum(random.standard_normal((channels, 64, pieces + 2, pieces + 2)), 0).astype(single)
+    windows = (random.standard_normal((8, channels, 3, 3)) / math.sqrt(channels * 9 / 2)).astype(single)
+    matrix, back = (m.astype(single) for m in (transform.input_matrix(), transform.output_matrix()))
+    inside = (matrix @ images @ matrix.T).reshape(channels, 64, -1)
+    products = np.zeros((8, 64, transform.products), single)
+    direct, exact = np.zeros((8, 64, pieces, pieces), single), np.zeros((8, 64, pieces, pieces))
+    weights = transform.packed_weights(windows, [0, 8]).reshape(transform.products, channels, 8).swapaxes(1, 2)
+    for channel in range(channels):
+        products += weights[:, :, channel].T[:, None, :] * inside[channel]
+        for i, j in np.ndindex(3, 3):
+            term = images[channel, :, i : i + pieces, j : j + pieces]
+            direct += windows[:, channel, i, j, None, None, None] * term
+            exact += windows[:, channel, i, j, None, None, None].astype(float) * term
+    result = back @ products.reshape(8, 64, pieces + 2, pieces + 2) @ back.T
+    assert np.abs(result - exact).max() <= 3 * np.abs(direct - exact).max()

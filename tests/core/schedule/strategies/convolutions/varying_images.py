@@ -65,8 +65,8 @@ def result_extents(weights: tuple[int, ...], attributes: dict[str, Any], source:
     )
 
 
-def with_channels_last(kernel: Kernel) -> Kernel:
-    names = {stage.buffer for stage in kernel.stages} | {kernel.inputs[0]}
+def with_channels_last(kernel: Kernel, *, image: bool = True) -> Kernel:
+    names = {stage.buffer for stage in kernel.stages} | ({kernel.inputs[0]} if image else set())
     moved = {one: replace(one, shape=tuple(one.shape[axis] for axis in CHANNELS_LAST)) for one in names}
     stages = tuple(relaid(stage, moved, CHANNELS_LAST) for stage in kernel.stages)
     inputs = tuple(moved.get(one, one) for one in kernel.inputs)

@@ -1,53 +1,45 @@
-"""3x3 convolutions by Winograd's algorithm with channels last, of images of any extents, known or not.
+"""3x3 convolutions by Winograd's algorithm, of images of any extents, known or not, with channels first or last.
 
 Pieces of all images are counted through, and blocks of them are transformed, multiplied and transformed back while they
-lie in the second-level cache; vectors are of channels, so that no element changes its lane. In bfloat16, by
-F(2 x 2, 3 x 3) alone, transformed pieces and weights are rounded for products of pairs, whose sums are float32:
-rounding there costs half a bit more than rounding the factors of the convolution itself.
+lie in the second-level cache; vectors are of channels, so that no element changes its lane. Where channels come first,
+rows of pixels are transposed on their way (`winograd_rows`). In bfloat16, by F(2 x 2, 3 x 3) alone, transformed pieces
+and weights are rounded for products of pairs, whose sums are float32: rounding there costs half a bit more than
+rounding the factors of the convolution itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
-from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.parameters import ContractionParameters, of_family
-from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
+from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.accumulation import Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.fetching import Ahead
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.tiling import RegisterTile, lanes_of
-from graft.core.schedule.strategies.convolutions.direct_nhwc import pair_cycles
-from graft.core.schedule.strategies.convolutions.winograd_blocks import (
+from graft.core.schedule.products.tiling import RegisterTile
+from graft.core.schedule.strategies.convolutions.winograd_plan import (
     DOT,
-    IN_PAIRS,
     ImageInPieces,
     Plan,
     chosen_plan,
     taken_apart,
 )
-from graft.core.schedule.strategies.convolutions.winograd_cost import (
-    INPUT_CYCLES,
-    MIN_CHANNELS,
-    MIN_LANES,
-    MIN_PARALLEL_BLOCKS,
-    OUTPUT_CYCLES,
+from graft.core.schedule.strategies.convolutions.winograd_rows import Pieces, Run, fill, finish, pixel, strip
+from graft.core.schedule.strategies.convolutions.winograd_transform import (
+    EXACT_TERMS,
 )
-from graft.core.schedule.strategies.convolutions.winograd_nchw import EXACT_TERMS
-from graft.core.schedule.strategies.convolutions.winograd_transform import WINDOW, Transform
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import (
     Bitcast,
     Block,
@@ -59,6 +51,7 @@ from graft.core.tensor_ir.ir import (
     If,
     Let,
     Load,
+    LoopKind,
     Stage,
     Statement,
     Store,
@@ -76,10 +69,15 @@ _Sums = Callable[[Sequence[Expression]], list[Expression]]
 _Stored = Callable[[Expression, list[Expression]], Statement]
 
 
-def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return a kernel by Winograd's algorithm, with both bodies where extents vary; None if that never pays."""
+def schedule_winograd(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, wanted: WinogradParameters | None = None
+) -> Scheduled | None:
+    """Return a kernel by Winograd's algorithm, with both bodies where extents vary; None if that never pays.
+
+    A plan that is wanted is followed, whether it pays or not.
+    """
     own = taken_apart(kernel, stages, target)
-    plan = None if own is None else chosen_plan(own, target)
+    plan = None if own is None else chosen_plan(own, target, wanted)
     if own is None or plan is None:
         return None
     name, near = own.weights.name, np.empty(0, np.float32 if plan.width == 1 else np.int32)
@@ -105,11 +103,13 @@ class _Loops:
     def __init__(self, own: ImageInPieces, plan: Plan, weights: Buffer, first: int, target: Target) -> None:
         self.convolution, self.plan, self.weights, self.first, self.target = own, plan, weights, first, target
         self.transform, self.lanes, self.windows = plan.transform, plan.tile.lanes, own.found.windows
-        self.count, self.rows, self.columns, _ = own.epilogue.anchor.buffer.shape
+        shape = own.epilogue.anchor.buffer.shape
+        self.count, self.rows, self.columns = (shape[own.axis(number)] for number in (0, 2, 3))
         self.down, self.across, self.pieces = Variable("pieces_down"), Variable("pieces_across"), Variable("pieces")
         self.size, self.begin, self.own = Variable("size"), Variable("begin"), Variable("own")
         self.line = target.machine.cache(2).line
         self.layout = Layout(Simplifier())
+        self.kind: LoopKind = "serial" if plan.apart else "parallel"
         self.images = self._matrices("images", "float32" if plan.width == 1 else "bfloat16", plan.inputs)
 
     def body(self) -> Statement:
@@ -123,12 +123,12 @@ class _Loops:
         if direct is None:
             return bind(known, self._blocks())
         pixels = b.multiply(self.count, b.multiply(self.rows, self.columns))
-        half, image = plan.tile.rows // 2, self.convolution.image
+        half, source = plan.tile.rows // 2, [self.convolution.image.shape[axis] for axis in self._spatial]
         filled = b.multiply(b.divide(b.add(self.pieces, half - 1), half), half)
         cost = b.add(b.multiply(filled, ceil(plan.by_piece)), ceil(plan.once))
         pays = b.less(cost, b.multiply(pixels, int(plan.by_pixel)))
         if not self.target.machine.masks:  # there must be an element to read in place of what is beyond a side
-            pays = b.both(pays, b.greater(b.multiply(image.shape[1], image.shape[2]), 0))
+            pays = b.both(pays, b.greater(b.multiply(*source), 0))
         return bind(known, If(pays, self._blocks(), direct.loops(self.target, self.layout)))
 
     def _blocks(self) -> Statement:
@@ -138,14 +138,12 @@ class _Loops:
         """
         plan, block, number, rows = self.plan, Variable("block"), b.subtract(self.size, 1), self.plan.tile.rows
         size: Expression = b.index(plan.most)
-        is_apart = self.convolution.direct is not None or plan.width == 1
-        if is_apart:
+        is_apart = plan.apart
+        if is_apart and (plan.width == 1 or self.convolution.direct is not None):
             tasks = self.target.threads or TASKS
             rounds = b.maximum(b.divide(b.add(self.pieces, tasks * plan.most - 1), tasks * plan.most), 1)
             each = b.multiply(rounds, tasks * rows)  # so many blocks that each thread has as many as any other
             size = b.multiply(b.divide(b.subtract(b.add(self.pieces, each), 1), each), rows)
-        else:
-            is_apart = self.convolution.pieces(self.transform) > (MIN_PARALLEL_BLOCKS - 1) * plan.most
         known = [
             (self.begin, b.multiply(block, self.size)),
             (self.own, b.minimum(b.subtract(self.pieces, self.begin), self.size)),
@@ -174,6 +172,15 @@ class _Loops:
         """Return the place of a column of a piece in a matrix of the sums of a group."""
         return b.add(b.multiply(piece, columns + self._pad("float32")), column)
 
+    @property
+    def _spatial(self) -> tuple[int, int]:
+        """Where the image has its rows and columns."""
+        layout = self.convolution.found.window.layout
+        return layout.index(2), layout.index(3)
+
+    def _pieces(self) -> Pieces:
+        return Pieces(self.begin, self.own, self.down, self.across, self.transform)
+
     def _halves(self) -> Expression:
         """Return the number of half register tiles of a block; the last one repeats the last of all pieces."""
         half = self.plan.tile.rows // 2
@@ -195,10 +202,12 @@ class _Loops:
 
     def _transform_input(self) -> Statement:
         """Return the loop over pieces; one that lies inside of the image is read without masks."""
+        if self.convolution.found.window.reads_channels_first:
+            return self._transform_rows()
         w, piece, inputs = self.windows, Variable("piece"), self.transform.inputs
         image, y, x, top, left = (Variable(name) for name in ("image", "y", "x", "top", "left"))
         limits: list[Expression] = []
-        for place, axis in ((top, 1), (left, 2)):
+        for place, axis in zip((top, left), self._spatial, strict=True):
             extent = self.convolution.image.shape[axis]
             limits += [b.greater_equal(place, 0), b.less_equal(b.add(place, inputs), extent)]
         inside = b.all_of(limits)
@@ -211,23 +220,69 @@ class _Loops:
 
     def _transformed(self, piece: Expression, at: tuple[Expression, ...], checked: tuple[int, ...]) -> Statement:
         """Return the loop over vectors of channels of one piece: its columns are combined, then the rows of these."""
-        (image, top, left), step, lanes, size = at, Variable("step"), self.lanes, self.transform.inputs
-        # The last vector ends with the last channel, and of fewer channels than a vector the rest is zero.
-        first = b.minimum(b.multiply(step, lanes), b.index(max(self.plan.inputs - lanes, 0)))
-        channels, own = ramp(first, lanes), ramp(self._in_images(piece, first), lanes)
-        mask = column_mask(first, self.plan.inputs, lanes) if self.plan.inputs < lanes else None
+        (image, top, left), lanes = at, self.lanes
 
-        def pixel(row: Expression, column: Expression) -> Expression:
-            place = (image, b.add(top, row), b.add(left, column), channels)
-            loaded = bordered(self.convolution.image, place, checked, mask, masks=self.target.machine.masks)
-            return b.cast(loaded, "float32")
+        def channels(first: Expression) -> Statement:
+            own, inputs = ramp(first, lanes), self.plan.inputs
+            mask = column_mask(first, inputs, lanes) if inputs < lanes else None
+
+            def element(row: Expression, column: Expression) -> Expression:
+                place = (image, b.add(top, row), b.add(left, column), own)
+                loaded = bordered(self.convolution.image, place, checked, mask, masks=self.target.machine.masks)
+                return b.cast(loaded, "float32")
+
+            return self._into_images(element, piece, first)
+
+        return self._over_channels(channels)
+
+    def _over_channels(self, body: Callable[[Expression], Statement]) -> Statement:
+        """Return the loop over vectors of channels of the image; the last one ends with the last channel.
+
+        Of fewer channels than a vector the rest is zero.
+        """
+        step = Variable("step")
+        first = b.minimum(b.multiply(step, self.lanes), b.index(max(self.plan.inputs - self.lanes, 0)))
+        return For(step, b.index(-(-self.plan.inputs // self.lanes)), self.kind, body(first))
+
+    def _into_images(self, element: _Element, piece: Expression, first: Expression) -> Statement:
+        """Return the transform of a piece, whose pixels are given, for the vector of channels from ``first`` on."""
+        own, size = ramp(self._in_images(piece, first), self.lanes), self.transform.inputs
 
         def stored(row: Expression, sums: list[Expression]) -> Statement:
             first, values = b.multiply(row, size), sums if self.plan.width == 1 else map(rounded, sums)
             return Block(tuple(Store(self.images, (b.add(first, j), own), value) for j, value in enumerate(values)))
 
-        body = self._both_ways(pixel, self.transform.input_sums, size, stored)
-        return For(step, b.index(-(-self.plan.inputs // lanes)), "serial", body)
+        return self._both_ways(element, self.transform.input_sums, size, stored)
+
+    def _transform_rows(self) -> Statement:
+        """Return the loops over channels and runs of pieces, whose pixels are put in a strip first."""
+        size, step, image = self.transform.inputs, self.transform.step, self.convolution.image
+        pixels, count, piece = strip("pixels", size, self.lanes), min(self.plan.inputs, self.lanes), Variable("piece")
+
+        def channels(first: Expression) -> Statement:
+            def run(own: Run) -> Statement:
+                def element(row: Expression, column: Expression) -> Expression:
+                    return Load(pixels, pixel(pixels, row, b.add(b.multiply(piece, step), column)))
+
+                body = self._into_images(element, b.add(own.piece, piece), first)
+                copy = fill(pixels, image, own, (first, count), self.transform, self.windows)
+                return Block((copy, For(piece, own.count, "serial", body)))
+
+            return allocate((pixels,), self._pieces().runs(size - step, step, run))
+
+        return Block((self._over_channels(channels), self._rest_of_images()))
+
+    def _rest_of_images(self) -> Statement:
+        """Return zeros for the pieces of the last tile that do not exist, which are multiplied all the same."""
+        product, rest, lanes = Variable("product"), Variable("rest"), self.lanes
+
+        def channels(first: Expression) -> Statement:
+            place = ramp(self._in_images(b.add(self.own, rest), first), lanes)
+            return Store(self.images, (product, place), wide(b.constant(0, "float32"), lanes))
+
+        count = b.subtract(b.multiply(self._halves(), self.plan.tile.rows // 2), self.own)
+        body = For(rest, count, "serial", self._over_channels(channels))
+        return For(product, b.index(self.transform.products), self.kind, body)
 
     def _both_ways(self, element: _Element, sums: _Sums, results: int, stored: _Stored) -> Statement:
         """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these."""
@@ -267,7 +322,7 @@ class _Loops:
             return self._product(sums, product, base, columns, column, width // self.lanes)
 
         panels = tiles(columns, self.plan.tile.columns, panel, name="panel")
-        return For(product, b.index(self.transform.products), "serial", panels)
+        return For(product, b.index(self.transform.products), self.kind, panels)
 
     def _product(
         self, sums: Buffer, product: Expression, base: Expression, columns: int, column: Expression, vectors: int
@@ -313,7 +368,9 @@ class _Loops:
 
     def _transform_output(self, sums: Buffer, group: Expression, columns: int) -> Statement:
         """Return the loop over pieces: back to pixels, through the epilogue into the output."""
-        piece, lanes, size = Variable("piece"), self.lanes, self.transform.inputs
+        if self.convolution.found.window.stores_channels_first:
+            return self._transform_rows_back(sums, group, columns)
+        piece, lanes = Variable("piece"), self.lanes
         image, y, x = (Variable(name) for name in ("image", "y", "x"))
         epilogue, channels = self.convolution.epilogue, self.convolution.found.window.outputs
 
@@ -322,11 +379,8 @@ class _Loops:
             return body if is_whole else If(b.less(place, extent), body)
 
         def one_vector(column: Expression, count: int) -> Statement:
-            own, outputs = ramp(self._in_sums(piece, columns, column), lanes), b.add(group, column)
+            outputs = b.add(group, column)
             mask = column_mask(outputs, channels, lanes) if count < lanes else None
-
-            def element(row: Expression, number: Expression) -> Expression:
-                return Load(sums, (b.add(b.multiply(row, size), number), own))
 
             def stored(row: Expression, pixels: list[Expression]) -> Statement:
                 stores: list[Statement] = []
@@ -337,74 +391,36 @@ class _Loops:
                     stores.append(inside(place, self.columns, one) if number else one)
                 return inside(b.add(y, row), self.rows, Block(tuple(stores)))
 
-            return self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
+            return self._out_of_sums(sums, self._in_sums(piece, columns, column), stored)
 
         vectors = tiles(min(columns, channels), lanes, one_vector, name="vector")
-        return For(piece, self.own, "serial", self._at_piece(piece, (image, y, x), vectors))
+        return For(piece, self.own, self.kind, self._at_piece(piece, (image, y, x), vectors))
 
+    def _out_of_sums(self, sums: Buffer, place: Expression, stored: _Stored) -> Statement:
+        """Return the way back to pixels of a piece, of the vector of channels at a place of each matrix."""
+        own, size = ramp(place, self.lanes), self.transform.inputs
 
-def _applies_to_any(anchor: Anchor, target: Target) -> Answer:
-    if of_family(anchor.parameters, ContractionParameters) is not None or target.precision not in ("float32", "bf16"):
-        return Reject("accuracy", "sums of products are wanted")
-    found, in_pairs = anchor.convolution, target.precision == "bf16"
-    if found is None:
-        return OTHER_FORM
-    window, lanes = found.window, lanes_of("float32", target)
-    w, strides = window.windows, [(1, 1)] if in_pairs else [(1, 1), (2, 2)]
-    if window.groups != 1 or w.kernel != (WINDOW, WINDOW) or w.strides not in strides or max(w.dilations) > 1:
-        pixels = "one pixel" if in_pairs else "one or two pixels"
-        return Reject("shape", f"no convolution of 3 x 3 windows that move by {pixels}, without groups")
-    if not window.reads_channels_last or not window.stores_channels_last:
-        return Reject("layout", "channels are not last")
-    if window.inputs < MIN_CHANNELS or lanes < MIN_LANES:
-        return Reject("shape", "channels are few, or vectors short")
-    if in_pairs and (window.inputs % lanes or window.outputs % lanes):
-        return Reject("shape", "channels do not fill whole vectors")
-    return True
+        def element(row: Expression, number: Expression) -> Expression:
+            return Load(sums, (b.add(b.multiply(row, size), number), own))
 
+        return self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
 
-def _applies(anchor: Anchor, target: Target) -> Answer:
-    if not _is_in_pairs(anchor, target):
-        return _applies_to_any(anchor, target)
-    found = anchor.convolution
-    if found is None or found.image("float32", "bfloat16") is None:
-        return Reject("dtype", "no bfloat16 image")
-    if 0 in found.windows.source:  # there must be an element to read in place of what is beyond a side
-        return Reject("shape", "the image is empty")
-    return _applies_to_any(anchor, target)
+    def _transform_rows_back(self, sums: Buffer, group: Expression, columns: int) -> Statement:
+        """Return the loops over vectors of channels and runs of pieces, whose pixels a strip has before the output."""
+        m, piece = self.transform.outputs, Variable("piece")
+        pixels, channels = strip("results", m, self.lanes), self.convolution.found.window.outputs
 
+        def one_vector(column: Expression, count: int) -> Statement:
+            def run(own: Run) -> Statement:
+                def stored(row: Expression, values: list[Expression]) -> Statement:
+                    places = (pixel(pixels, row, b.add(b.multiply(piece, m), number)) for number in range(m))
+                    return Block(tuple(Store(pixels, at, one) for at, one in zip(places, values, strict=True)))
 
-def _rounds(anchor: Anchor, target: Target) -> bool | None:
-    return _is_in_pairs(anchor, target)
+                place = self._in_sums(b.add(own.piece, piece), columns, column)
+                loop = For(piece, own.count, "serial", self._out_of_sums(sums, place, stored))
+                output = (b.add(group, column), count)
+                return Block((loop, finish(pixels, own, output, self.transform, self.convolution.epilogue)))
 
+            return allocate((pixels,), self._pieces().runs(0, m, run))
 
-def _is_in_pairs(anchor: Anchor, target: Target) -> bool:
-    """Whether extents are known, and images are stored in bfloat16."""
-    return target.precision == "bf16" and not anchor.varies
-
-
-def _cost(anchor: Anchor, target: Target) -> float | None:
-    """Return the cycles of one image in bfloat16; in float32 the plan decides when it is built."""
-    if not _is_in_pairs(anchor, target):
-        return None
-    found = anchor.convolution
-    assert found is not None, anchor.kernel.name
-    window = found.window
-    (size,), stride = IN_PAIRS, window.windows.strides[0]
-    transform, lanes = Transform(size, stride), lanes_of("float32", target)
-    pieces = prod(-(-extent // size) for extent in window.windows.target)
-    moved = window.inputs * INPUT_CYCLES[stride][size] + window.outputs * OUTPUT_CYCLES[stride][size]
-    return pair_cycles(found, pieces, transform.products, target) + pieces * moved / lanes
-
-
-STRATEGY = Strategy(
-    "winograd_nhwc",
-    CONVOLUTIONS,
-    of_stages(schedule_winograd_last),
-    _applies,
-    rounds=_rounds,
-    cost=_cost,
-    varies=None,
-    switch="winograd",
-)
-"""Takes convolutions that `direct_nhwc` takes, too, and, where extents vary, sums those of few pixels as it does."""
+        return tiles(min(columns, channels), self.lanes, one_vector, self.kind, "vector")

@@ -42,7 +42,7 @@ def test_winograd_of_any_extent(
 
 
 def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None:
-    assert check(convolution((1, 32, 6, 6), (48, 32, 3, 3), **SAME), WIDE).strategy == "winograd_nhwc"
+    assert check(convolution((1, 32, 6, 6), (48, 32, 3, 3), **SAME), WIDE).strategy == "winograd"
     for source, weights, attributes in (
         ((1, 32, 14, 14), (48, 32, 3, 3), {**SAME, "strides": [2, 2]}),
         ((1, 32, 14, 14), (48, 32, 3, 3), {**SAME, "dilations": [2, 2]}),
@@ -58,7 +58,7 @@ def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None
 
 def test_an_image_without_pixels_is_left_to_others() -> None:
     kernel, _ = with_channels_last(*convolution((1, 32, 0, 6), (48, 32, 3, 3), pads=[2, 1, 2, 1]))
-    assert str(schedule(kernel, WIDE).refusals["winograd_nhwc"]) == "shape: the image is empty"
+    assert str(schedule(kernel, WIDE).refusals["winograd"]) == "shape: the image is empty"
 
 
 def of_one_image() -> Kernel:
@@ -69,7 +69,7 @@ def test_many_blocks_of_pieces_are_shared_out_whole() -> None:
     kernel, _ = with_channels_last(*convolution((64, 64, 8, 8), (64, 64, 3, 3), **SAME))
     for images, kind in ((kernel, "parallel"), (of_one_image(), "serial")):
         scheduled = schedule(images, replace(WIDE, threads=2))
-        assert scheduled.strategy == "winograd_nhwc"
+        assert scheduled.strategy == "winograd"
         outer = next(one for one in walk_statements(scheduled.function.body) if isinstance(one, For))
         assert outer.kind == kind
 

@@ -9,9 +9,11 @@ import pytest
 
 from graft.core.machine.target import Target, target_named
 from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.epilogue import fused_stages
-from graft.core.schedule.strategies.convolutions.winograd_blocks import ImageInPieces, Plan, chosen_plan, taken_apart
+from graft.core.schedule.strategies.convolutions.winograd_plan import ImageInPieces, Plan, chosen_plan, taken_apart
 from graft.core.schedule.strategies.convolutions.winograd_transform import Transform
+from tests.core.schedule.convolutions import convolution
 from tests.core.schedule.strategies.convolutions.varying_images import kernel_of, with_channels_last
 
 FLOAT32 = target_named("x86-64-v4")
@@ -26,6 +28,13 @@ def parts(target: Target, outputs: int = 144) -> tuple[ImageInPieces, Plan, np.n
     plan = chosen_plan(found, target)
     assert plan is not None
     return found, plan, next(array for one, array in constants.items() if constant_shape(one) == (outputs, 32, 3, 3))
+
+
+def of_known(channels: int, size: int, outputs: int, stride: int) -> ImageInPieces:
+    kernel, _ = convolution((1, channels, size, size), (outputs, channels, 3, 3), pads=[1] * 4, strides=[stride] * 2)
+    found = taken_apart(kernel, fused_stages(kernel) or (), FLOAT32)
+    assert found is not None
+    return found
 
 
 def transformed(plan: Plan, weights: np.ndarray, output: int, channel: int) -> np.ndarray:
@@ -80,3 +89,37 @@ def test_more_pixels_take_more_cycles() -> None:
     _, plan, _ = parts(FLOAT32)
     assert plan.pays and 0 < plan.least < 1000
     assert plan.once < plan.cycles(1) < plan.cycles(1000)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "outputs", "stride", "pieces"),
+    [
+        (64, 56, 64, 1, 4),
+        (128, 28, 128, 1, 4),
+        (512, 14, 512, 1, 4),
+        (512, 7, 512, 1, 2),
+        (128, 56, 128, 2, 2),
+        (512, 14, 512, 2, None),
+    ],
+)
+def test_channels_and_size_choose_the_pieces(
+    channels: int, size: int, outputs: int, stride: int, pieces: int | None
+) -> None:
+    plan = chosen_plan(of_known(channels, size, outputs, stride), FLOAT32)
+    assert (None if plan is None else plan.transform.outputs) == pieces
+
+
+def test_threads_share_few_pieces_and_have_blocks_of_many() -> None:
+    for size, apart in ((14, False), (56, True)):
+        plan = chosen_plan(of_known(64, size, 64, 1), replace(FLOAT32, threads=2))
+        assert plan is not None and plan.apart == apart
+
+
+def test_tiles_fill_blocks_of_few_pieces() -> None:
+    plan = chosen_plan(of_known(512, 14, 512, 1), target_named("x86-64-v3"))
+    assert plan is not None and (plan.most, plan.tile.rows, plan.tile.vectors) == (16, 4, 3)
+
+
+def test_what_is_wanted_is_followed() -> None:
+    plan = chosen_plan(of_known(512, 14, 512, 2), FLOAT32, WinogradParameters(4, 20, rows=7, vectors=1))
+    assert plan is not None and (plan.transform.outputs, plan.most, plan.tile.rows, plan.tile.vectors) == (2, 18, 6, 1)

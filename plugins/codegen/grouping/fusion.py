@@ -196,21 +196,26 @@ def fuse(
         for node in anchors:
             trait = anchor_trait(node, table)
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
-                group = Group([node], trait)
-                if node.node.outputs[0] in layouts:
-                    _take_transposes(group, uses)
-                elif trait is Trait.CONTRACTION:
-                    _take_transposed_factors(group, uses)
-                elif trait is Trait.REDUCTION and node.outputs[0].dtype in limits.rows:
-                    _take_producers(group, uses, table)
-                group = _grown(group, uses, table)
-                if trait is Trait.ELEMENTWISE:
-                    _take_producers(group, uses, table)
-                groups.append(group)
+                groups.append(_around(node, trait, uses, table, node.node.outputs[0] in layouts))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
     return _in_order(groups, uses, table, layouts, copied="views" in without)
+
+
+def _around(node: NodeView, trait: Trait | None, uses: Uses, table: OperatorTable, is_moved: bool) -> Group:
+    """The group of an anchor: what it alone reads, and what follows it; ``is_moved`` if a layout moves its axes."""
+    group = Group([node], trait)
+    if is_moved:
+        _take_transposes(group, uses)
+    elif trait is Trait.CONTRACTION:
+        _take_transposed_factors(group, uses)
+    elif trait is Trait.REDUCTION and node.outputs[0].dtype in uses.limits.rows:
+        _take_producers(group, uses, table)
+    group = _grown(group, uses, table)
+    if trait is Trait.ELEMENTWISE:
+        _take_producers(group, uses, table)
+    return group
 
 
 def _around_reduction(nodes: list[NodeView], table: OperatorTable) -> Group:

@@ -60,7 +60,7 @@ def _by_gate(b: Builder, x: Tensor, order: Sequence[int]) -> Tensor:
     parts = [
         b.op("Slice", x, b.integers([one * size]), b.integers([(one + 1) * size]), b.integers([0])) for one in order
     ]
-    return b.op("Concat", *parts, axis=0)
+    return b.concatenated(parts)
 
 
 def _joined(b: Builder, weights: Sequence[Tensor], order: Sequence[int]) -> Tensor:
@@ -69,8 +69,8 @@ def _joined(b: Builder, weights: Sequence[Tensor], order: Sequence[int]) -> Tens
 
 def _biases(b: Builder, ways: Sequence[Sequence[Tensor]], order: Sequence[int]) -> Tensor:
     """Return the biases of each direction, those of inputs before those of states."""
-    rows = (b.op("Concat", *(_by_gate(b, one, order) for one in way), axis=0) for way in ways)
-    return b.concatenated([b.unsqueezed(one, [0]) for one in rows])
+    rows = (b.concatenated([_by_gate(b, one, order) for one in way]) for way in ways)
+    return b.concatenated([b.op("Unsqueeze", one, b.integers([0])) for one in rows])
 
 
 def _part(b: Builder, states: Tensor, begin: int, count: int) -> Tensor:

@@ -203,7 +203,7 @@ def fuse(
     return _in_order(groups, uses, table, layouts, copied="views" in without)
 
 
-def _around(node: NodeView, trait: Trait | None, uses: Uses, table: OperatorTable, is_moved: bool) -> Group:
+def _around(node: NodeView, trait: Trait, uses: Uses, table: OperatorTable, is_moved: bool) -> Group:
     """The group of an anchor: what it alone reads, and what follows it; ``is_moved`` if a layout moves its axes."""
     group = Group([node], trait)
     if is_moved:

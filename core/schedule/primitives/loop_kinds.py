@@ -133,14 +133,12 @@ def _check_inside(step: Step, loop: For, kinds: tuple[LoopKind, ...], reason: st
 
 def _check_alike(step: Step, loop: For) -> None:
     """Check that lanes are of scalars, and share what must be the same: loops inside and the shapes of memory."""
-    own, known = {loop.variable}, set[Buffer]()
-    every = [node for one in walk_statements(loop.body) for node in statement_expressions(one)]
+    own, known, switches = {loop.variable}, set[Buffer](), False
     for one in walk_statements(loop.body):
         expressions = statement_expressions(one)
         if _has_vectors(expressions, own):
             step.fail(f"in '{loop.variable.name}' are vectors already")
-        if isinstance(one, If) and not free_variables(one.condition).isdisjoint(own) and _has_vectors(every):
-            step.fail(f"a condition in '{loop.variable.name}' would switch off vectors that its lanes share")
+        switches |= isinstance(one, If) and not free_variables(one.condition).isdisjoint(own)
         differs = not free_variables(*expressions).isdisjoint(own) or any(
             load.buffer in known for load in loads(*expressions)
         )
@@ -152,6 +150,9 @@ def _check_alike(step: Step, loop: For) -> None:
             if differs:
                 step.fail(f"the shape of '{one.buffer.name}' is not the same in all lanes")
             known.add(one.buffer)
+    every = (node for one in walk_statements(loop.body) for node in statement_expressions(one))
+    if switches and _has_vectors(every):
+        step.fail(f"a condition in '{loop.variable.name}' would switch off vectors that its lanes share")
 
 
 def _has_vectors(expressions: Iterable[Expression], own: Collection[Variable] | None = None) -> bool:
@@ -159,18 +160,22 @@ def _has_vectors(expressions: Iterable[Expression], own: Collection[Variable] | 
 
     Words that do not depend on ``own`` variables are what all lanes share; all are vectors if there are none given.
     """
-    found: list[Expression] = []
-    for node in expressions:
+    waiting, known = [*expressions], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in known:  # nodes are shared: each counts once
+            continue
+        known.add(id(node))
         if isinstance(node, Intrinsic) and node.name in DOTS:
-            found += [one.value if isinstance(one, Bitcast) else one for one in node.arguments]
+            waiting += [one.value if isinstance(one, Bitcast) else one for one in node.arguments]
         elif own is not None and isinstance(node, Bitcast) and node.type.lanes == 1 and node.value.type.lanes > 1:
             if not free_variables(node).isdisjoint(own):
                 return True
         elif node.type.lanes > 1:
             return True
         else:
-            found += children(node)
-    return bool(found) and _has_vectors(found, own)
+            waiting += children(node)
+    return False
 
 
 def _check_around(step: Step, function: Function, loop: For) -> None:

@@ -1,11 +1,14 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from graft.core.schedule.primitives.loop_kinds import Vectorize
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule
+from graft.core.schedule.primitives.step import with_loop
 from graft.core.tensor_ir.interpreting.interpreter import run_function
-from graft.core.tensor_ir.ir import Allocate, Store
+from graft.core.tensor_ir.ir import Allocate, Binary, For, Store
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.visit import walk_statements
 from graft.errors import ScheduleError
@@ -80,3 +83,17 @@ def test_loops_in_each_other_are_bound_to_levels_of_their_own(steps):
     message = f"cannot '{step}': '{bound[0]}', in one nest with it, is bound to 'block.x' already"
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         apply_schedule(function, steps)
+
+
+def test_a_value_whose_parts_are_shared_is_walked_once():
+    """Doubled sixty times, it has 2**60 leaves and sixty nodes."""
+    function = parse_function("function f(x: float32[8]) -> (y: float32[8]) { serial i < 8 { y[i] = x[i] } }")
+    (loop,) = (one for one in walk_statements(function.body) if isinstance(one, For))
+    store = loop.body
+    value = store.value
+    for _ in range(60):
+        value = Binary("add", value, value)
+    body = with_loop(function.body, loop.variable, lambda one: replace(one, body=replace(store, value=value)))
+    changed = Vectorize("i").change(replace(function, body=body))
+    (kind,) = (one.kind for one in walk_statements(changed.body) if isinstance(one, For))
+    assert kind == "vectorized"

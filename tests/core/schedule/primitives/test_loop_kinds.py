@@ -96,4 +96,4 @@ def test_a_value_whose_parts_are_shared_is_walked_once():
     body = with_loop(function.body, loop.variable, lambda one: replace(one, body=replace(store, value=value)))
     changed = Vectorize("i").change(replace(function, body=body))
     (kind,) = (one.kind for one in walk_statements(changed.body) if isinstance(one, For))
-    assert kind == "vectorized"
+    assert kind == "vector"

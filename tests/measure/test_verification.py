@@ -129,7 +129,9 @@ def test_wrong_questions_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         graft.bench(model(), ["llvm"], inputs={"x": feeds(model())["x"]}, threads=1, seconds=0.01)
     with pytest.raises(GraftError) as peer:
         graft.bench(model(), ["llvm"], compare=["tflite"], threads=1, seconds=0.01)
-    assert peer.value.message == "cannot compare with 'tflite'; choose among onnxruntime, openvino, mnn, torch, iree"
+    assert (
+        peer.value.message == "cannot compare with 'tflite'; choose among onnxruntime, openvino, mnn, torch, iree, tvm"
+    )
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     for call in (
         lambda: graft.verify(model(), ["llvm"], against="onnxruntime", threads=1),

@@ -19,6 +19,17 @@ CUBIC = -0.75
 """The coefficient of the cubic kernel."""
 
 
+def grid_sample(f: Body) -> None:
+    """``[n, c, ...]`` at the points of a grid ``[n, ..., dimensions]``, each from -1 to 1, the last dimension first."""
+    x, grid = f.input(0), f.input(1)
+    places, weights = _elements(f, x, grid)
+    flat = f.reshaped(f.transposed(f.reshaped(x, 0, 0, -1), 1, 0, 2), 0, -1)
+    values = f("Gather", flat, places, axis=1)
+    total = f("ReduceSum", f("Mul", values, weights) if weights else values, f.ints(2), keepdims=0)
+    shape = f.concatenated(f("Shape", x, end=2), f("Shape", grid, start=1, end=-1), axis=0)
+    f.give(0, f("Reshape", f.transposed(total, 1, 0, 2), shape))
+
+
 def sampled(f: Adjoint) -> list[str]:
     """GridSample: points hand their gradients to the elements around them, and are moved by the slopes between these.
 

@@ -18,7 +18,7 @@ from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import checks, pool_derivatives, shapes
 from graft.core.operators.images import derivatives as derivative
-from graft.core.operators.images.plain_sampling import deformed_convolution, sampled
+from graft.core.operators.images.plain_sampling import deformed_convolution, grid_sample, sampled
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -174,6 +174,7 @@ define(
         check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
         check.one_of("padding_mode", "zeros", "border", "reflection"),
     ),
+    function=grid_sample,
     vjp=sampled,
 )
 

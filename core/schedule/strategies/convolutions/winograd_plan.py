@@ -90,7 +90,8 @@ class Plan:
     """A size of pieces, the register tile, the ``most`` pieces of a block; cycles by piece, by pixel directly, once.
 
     Sums of ``group`` output channels are kept at a time: those of one panel, where the images of a block stay in a
-    cache for all panels. Blocks are ``apart`` if each is one thread's; else all threads share one after the other.
+    cache for all panels. Blocks are ``apart`` if each is one thread's; else all threads share one after the other: of
+    pieces that are too few, and of some more whose weights no cache has, so that each thread reads a part of them.
     """
 
     transform: Transform
@@ -119,7 +120,9 @@ class Plan:
         if wanted is not None:
             tile = adjusted_tile(tile, MOST_ROWS, outputs, wanted.rows, wanted.vectors)
             tile = replace(tile, rows=max(2, tile.rows // 2 * 2))
-        few = width == 1 and own.direct is None and target.threads > 1 and pieces < target.threads * LEAST_PIECES
+        is_far = 4 * transform.products * inputs * outputs > target.machine.cache(3).size
+        least = target.threads * (LEAST_PIECES if is_far else tile.rows)
+        few = width == 1 and own.direct is None and target.threads > 1 and pieces < least
         group = outputs if width == 1 else tile.columns
         each = transform.products * 4 * (inputs // width + group)
         fitting = int(CACHE_SHARE * target.machine.working_set(2)) // each

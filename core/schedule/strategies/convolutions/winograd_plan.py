@@ -91,7 +91,7 @@ class Plan:
 
     Sums of ``group`` output channels are kept at a time: those of one panel, where the images of a block stay in a
     cache for all panels. Blocks are ``apart`` if each is one thread's; else all threads share one after the other: of
-    pieces that are too few, and of some more whose weights no cache has, so that each thread reads a part of them.
+    few pieces whose weights no cache has, so that each thread reads a part of them.
     """
 
     transform: Transform
@@ -115,14 +115,16 @@ class Plan:
         """Return the plan for a convolution, with the block and the tile that are wanted as far as they fit."""
         lanes, width, pieces = lanes_of("float32", target), width_of(target), max(2, own.pieces(transform))
         inputs, outputs = own.found.window.inputs, -(-own.found.window.outputs // lanes) * lanes
+        is_far = 4 * transform.products * inputs * outputs > target.machine.cache(3).size
+        is_shared = width == 1 and own.direct is None and target.threads > 1
+        if is_shared and not (is_far and pieces < target.threads * LEAST_PIECES):
+            pieces = max(2, -(-pieces // target.threads))
+            is_shared = False
         own_cycles, tile = _tile(min(pieces, MOST_PIECES), inputs // width, outputs, target)
         busy = own_cycles / _tile(MOST_PIECES, inputs // width, outputs, target)[0]
         if wanted is not None:
             tile = adjusted_tile(tile, MOST_ROWS, outputs, wanted.rows, wanted.vectors)
             tile = replace(tile, rows=max(2, tile.rows // 2 * 2))
-        is_far = 4 * transform.products * inputs * outputs > target.machine.cache(3).size
-        least = target.threads * (LEAST_PIECES if is_far else tile.rows)
-        few = width == 1 and own.direct is None and target.threads > 1 and pieces < least
         group = outputs if width == 1 else tile.columns
         each = transform.products * 4 * (inputs // width + group)
         fitting = int(CACHE_SHARE * target.machine.working_set(2)) // each
@@ -133,7 +135,7 @@ class Plan:
             most = -(-pieces // -(-pieces // most))
             tile = replace(tile, rows=-(-split_evenly(most, tile.rows).sizes[0][1] // 2) * 2)
             most = -(-most // tile.rows) * tile.rows
-        apart = not few if width == 1 else own.direct is not None or pieces > (MIN_PARALLEL_BLOCKS - 1) * most
+        apart = not is_shared if width == 1 else own.direct is not None or pieces > (MIN_PARALLEL_BLOCKS - 1) * most
         weights = inputs * outputs // width
         into, out = (cycles[transform.stride][transform.outputs] for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
         moved = -(-inputs // lanes) * lanes * into + outputs * out

@@ -109,10 +109,12 @@ def test_channels_and_size_choose_the_pieces(
     assert (None if plan is None else plan.transform.outputs) == pieces
 
 
-def test_threads_share_few_pieces_and_have_blocks_of_many() -> None:
-    for size, apart in ((14, False), (56, True)):
-        plan = chosen_plan(of_known(64, size, 64, 1), replace(FLOAT32, threads=2))
+def test_threads_share_few_pieces_whose_weights_no_cache_has() -> None:
+    for channels, size, apart in ((64, 14, True), (64, 56, True), (512, 14, False), (512, 56, True)):
+        plan = chosen_plan(of_known(channels, size, channels, 1), replace(FLOAT32, threads=2))
         assert plan is not None and plan.apart == apart
+    plan = chosen_plan(of_known(64, 14, 64, 1), replace(FLOAT32, threads=2))
+    assert plan is not None and plan.most == 8  # of 16 pieces
 
 
 def test_tiles_fill_blocks_of_few_pieces() -> None:

@@ -23,7 +23,7 @@ from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
-from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.accumulation import Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.fetching import Ahead
@@ -92,7 +92,8 @@ def schedule_winograd(
              "vectors": plan.tile.vectors, **({"from_pixels": plan.least} if own.direct else {})}  # fmt: skip
 
     def function() -> Function:
-        return loops.layout.function(kernel.function(lower_loops(loops.body()), {own.weights: packed}))
+        made = loops.layout.function(kernel.function(lower_loops(loops.body()), {own.weights: packed}))
+        return replace(made, body=instantiate(made.body, {}))  # what stands twice in it binds names of its own
 
     return Scheduled(function, {own.weights: contents}, knobs=knobs)
 
@@ -141,9 +142,10 @@ class _Loops:
         is_apart = plan.apart
         if is_apart and (plan.width == 1 or self.convolution.direct is not None):
             tasks = self.target.threads or TASKS
+            part = rows if tasks == 1 else rows // 2  # behind whole tiles there may be half a one
             rounds = b.maximum(b.divide(b.add(self.pieces, tasks * plan.most - 1), tasks * plan.most), 1)
-            each = b.multiply(rounds, tasks * rows)  # so many blocks that each thread has as many as any other
-            size = b.multiply(b.divide(b.subtract(b.add(self.pieces, each), 1), each), rows)
+            each = b.multiply(rounds, tasks * part)  # so many blocks that each thread has as many as any other
+            size = b.multiply(b.divide(b.subtract(b.add(self.pieces, each), 1), each), part)
         known = [
             (self.begin, b.multiply(block, self.size)),
             (self.own, b.minimum(b.subtract(self.pieces, self.begin), self.size)),

@@ -70,7 +70,7 @@ def test_a_network_with_depthwise_convolutions_keeps_channels_last() -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "group", "dilation", "found"),
     [
-        (32, 32, 1, 1, ["a", "b"]),
+        (32, 32, 1, 1, ["a", "b", "z"]),
         (32, 32, 1, 2, []),  # slower with channels last
         (32, 12, 1, 1, []),  # of four channels in a vector, which are computed in vain
         (32, 3, 1, 1, []),
@@ -82,16 +82,17 @@ def test_a_part_has_channels_last_where_that_saves_cycles(
 ) -> None:
     pads = [dilation] * 4
     text = (
-        f"g (float[1,{inputs},32,32] x, float[{outputs},{inputs // group},3,3] w, float[8,{outputs},1,1] v)"
-        " => (float[1,8,1,1] y) {"
-        f" a = Conv <group = {group}, pads = {pads}, dilations = [{dilation}, {dilation}]> (x, w)  b = Relu (a)"
+        f"g (float[1,3,32,32] x, float[{inputs},3,3,3] u, float[{outputs},{inputs // group},3,3] w,"
+        f" float[8,{outputs},1,1] v) => (float[1,8,1,1] y) {{ z = Conv <pads = [1, 1, 1, 1]> (x, u)"
+        f" a = Conv <group = {group}, pads = {pads}, dilations = [{dilation}, {dilation}]> (z, w)  b = Relu (a)"
         " c = GlobalAveragePool (b)  y = Conv (c, v) }"
     )
-    shapes = {"w": (outputs, inputs // group, 3, 3), "v": (8, outputs, 1, 1)}
+    shapes = {"u": (inputs, 3, 3, 3), "w": (outputs, inputs // group, 3, 3), "v": (8, outputs, 1, 1)}
     constants = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    for machine in (X86_64_V3, X86_64_V4):
-        chosen = layouts(text, constants, machine=machine)
-        assert sorted(str(value.name) for value in chosen if value.name != "c") == found
+    chosen = layouts(text, constants, machine=X86_64_V3)
+    assert sorted(str(value.name) for value in chosen if value.name != "c") == found
+    # With masks, a first convolution of few channels loses more than the next one saves.
+    assert not [value.name for value in layouts(text, constants, machine=X86_64_V4) if value.name != "c"]
 
 
 def test_a_concat_in_the_graphs_order_copies_parts_that_have_channels_last(load_image: Any) -> None:

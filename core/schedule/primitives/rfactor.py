@@ -131,6 +131,8 @@ class Horizontal(Step):
         """Return the function with one store in the place of the loop."""
         loop = find_place(self, function.body, self.loop)
         count, (store, parts) = constant_extent(self, loop), self._reduction(loop)
+        if count < 2:
+            self.fail(f"'{self.loop}' has {count} iteration{'s' * (count != 1)}, and a vector has two lanes or more")
         assert isinstance(store.value, ir.Binary)
         lanes = vectorize_expression(parts, {loop.variable: ir.Ramp(index(0), 1, count)})
         value = ir.Binary(store.value.operator, store.value.left, ir.Horizontal(store.value.operator, lanes))

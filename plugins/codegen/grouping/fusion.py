@@ -353,12 +353,11 @@ def _take_transposed_factors(group: Group, uses: Uses) -> None:
     """
     left = group.anchor.input(0)
     node, shape = (None, None) if left is None else (left.producer, left.static_shape)
-    if node is None or shape is None or node.node not in uses.order or node.node in uses.taken:
+    if left is None or node is None or shape is None or node.node not in uses.order or node.node in uses.taken:
         return
     rows, columns = len(shape) - 2, len(shape) - 1
     is_transposed = node.permutation is not None and [*node.permutation] == [*range(rows), columns, rows]
-    value = node.node.outputs[0]
-    is_alone = [one.node for one in uses.readers[value]] == [group.anchor.node] and value not in uses.outputs
+    is_alone = [one.node for one in uses.readers[left.value]] == [group.anchor.node] and left.value not in uses.outputs
     if is_transposed and is_alone and math.prod(shape[:-2]) >= MOST_SHARED and group.anchor.op_type == "MatMul":
         group.nodes, group.lead = [node, group.anchor], 1
 

@@ -189,6 +189,15 @@ def test_what_is_no_row_of_neighbours_stays_a_loop(body, step, reason):
         apply_schedule(function, step)
 
 
+def test_a_row_of_one_element_is_no_vector():
+    function = parse_function("""function f(a: int32[8]) -> (c: int32[1]) {
+      c[0] = int32(0)
+      serial v < 8 { serial k < 1 { c[0] = c[0] + a[v + k] } }
+    }""")
+    with pytest.raises(ScheduleError, match="'k' has 1 iteration, and a vector has two lanes or more"):
+        apply_schedule(function, "horizontal k")
+
+
 def test_parts_are_not_kept_around_a_loop_that_uses_the_sum():
     function = parse_function("""function f(a: int32[6, 4]) -> (c: int32[1], d: int32[6]) {
       c[0] = int32(0)

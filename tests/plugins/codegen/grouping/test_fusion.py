@@ -289,3 +289,11 @@ def test_many_products_read_left_factors_by_their_columns(order: str, shape: str
         t = Transpose <perm = [{order}]> (x)  m = MatMul (t, w)  y = Relu (m) }}""")
         == found
     )
+
+
+def test_a_left_factor_may_be_the_second_result_of_its_node() -> None:
+    found = groups(
+        """g (float[4,5,6] x, float[4,3,2] w) => (float[4,5,2] y) <int64[2] s = {3, 3}> {
+        a, b = Split <axis = -1> (x, s)  y = MatMul (b, w) }"""
+    )
+    assert found[-1] == "contraction: MatMul"

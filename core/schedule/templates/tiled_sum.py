@@ -336,7 +336,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
 
 
 def last_of(axes: Mapping[str, int]) -> str:
-    """Return the last axis, of an image the last of more than one pixel: neighbours along it are neighbours in memory."""
+    """Return the last axis, of an image the last of more than one pixel: neighbours along it lie side by side."""
     *_, last = axes
     return next((name for name in "xyz" if axes.get(name, 1) != 1), last) if last == "x" else last
 

@@ -12,7 +12,10 @@ from graft.core.graph.view import ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.shape_rules import broadcasted
 from graft.core.rewriting.node_pass import NodePass, Rewriter
-from graft.core.rewriting.node_rewrite import is_operator, replace_node
+from graft.core.rewriting.node_rewrite import graph_of, is_operator, origin_of, replace_node
+
+MOST = 128
+"""Operands of one operator."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class CanonicalizeOperators(NodePass):
     1. Sum of two becomes Add
     2. a constant operand of Add or Mul stands second
     3. an operand is not expanded that the other ones expand as far
+    4. what joins more than `MOST` operands joins groups of them first: its kernel would be as deep as they are many
     """
 
     name: ClassVar[str] = "canonicalize-operators"
@@ -36,7 +40,23 @@ class CanonicalizeOperators(NodePass):
             first, second = node.inputs
             node.replace_input_with(0, second)
             node.replace_input_with(1, first)
-        return is_sum or is_swapped or _read_unexpanded(node)  # case 3
+        return is_sum or is_swapped or _read_unexpanded(node) or _in_groups(node, rewriter)  # cases 3 and 4
+
+
+def _in_groups(node: ir.Node, rewriter: Rewriter) -> bool:
+    if not is_operator(node, "Sum", "Max", "Min", "Concat") or len(node.inputs) <= MOST:
+        return False
+    groups = [node.inputs[begin : begin + MOST] for begin in range(0, len(node.inputs), MOST)]
+    parts = []
+    for number, group in enumerate(groups):
+        name = rewriter.names.fresh(f"{node.name}/{number}")
+        part = ir.node(node.op_type, group, attributes=dict(node.attributes), name=name)
+        part.metadata_props.update(origin_of(node))
+        part.outputs[0].name, part.outputs[0].type = rewriter.names.fresh(f"{name}_joined"), node.outputs[0].type
+        parts.append(part)
+    graph_of(node).insert_before(node, parts)
+    replace_node(node, node.op_type, [part.outputs[0] for part in parts], dict(node.attributes))
+    return True
 
 
 def _read_unexpanded(node: ir.Node) -> bool:

@@ -8,7 +8,7 @@ from math import prod
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import in_vectors, taken
-from graft.core.schedule.primitives.bounds import Clip, Unswitch
+from graft.core.schedule.primitives.bounds import Unswitch
 from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Peel, Split
 from graft.core.schedule.primitives.plain_nest import reduced_element
@@ -99,7 +99,7 @@ def _across(axis: LoopAxis, outer: Sequence[str], lanes: int, machine: Machine) 
     elif rest:
         steps += [Peel(block, whole, "rest")] if whole else []
         left = f"{name}.rest" if whole else name
-        steps += [Clip(left), *in_vectors(left, rest, lanes, machine)]
+        steps += [Peel(left, rest, "none"), *in_vectors(left, rest, lanes, machine)]
     if whole or axis.is_open:
         steps += in_vectors(name, size, lanes, machine)
     return (*steps, Unroll(block)) if 0 < whole <= 2 and not axis.is_open else tuple(steps)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.plain_selection import selection_nest
 from graft.core.schedule.primitives.statements import LINE, multiply_add, scratch
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir import ir
@@ -14,7 +15,6 @@ from graft.core.tensor_ir import ordered_stages as ordered
 from graft.core.tensor_ir.statements import allocate, bind, loops_over
 from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution, walk_statements
 from graft.core.types import INT64
-from graft.errors import ScheduleError
 
 
 def plain_nest(
@@ -24,7 +24,7 @@ def plain_nest(
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
     Stages may write one buffer one after another, each in place; what begins with what is there has no first nest.
-    What a scan and a scatter are: `scan_nest`, `updates`. Raises ScheduleError for a selection.
+    What a scan, a scatter and a selection are: `scan_nest`, `updates`, `selection_nest`.
     """
     names = _Names()
     body: ir.Statement = ir.Block(tuple(nest for one in ordered.stage_loops(stages) for nest in _nests(one, names)))
@@ -258,7 +258,7 @@ def _nests(group: Sequence[ir.Stage], names: _Names) -> list[ir.Statement]:
         case ir.Scatter():
             return [names.own(stage_nest(stage)), names.own(updates(stage, stage.order))]
         case ir.Selection():
-            raise ScheduleError(f"the stage of '{stage.buffer.name}' is a selection, which has an order of its own")
+            return [names.own(selection_nest(stage, stage.order))]
 
     def nest(
         suffix: str, target: ir.Buffer, value: ir.Expression, reduced: Sequence[tuple[ir.Variable, ir.Expression]] = ()

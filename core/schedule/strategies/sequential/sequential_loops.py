@@ -20,12 +20,13 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.loop_frames import blocked, shared, taken
-from graft.core.schedule.primitives.loop_kinds import Unroll
+from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.plain_nest import runs_in_lines, scan_nest, stage_nest, updates
+from graft.core.schedule.primitives.plain_selection import CLEAR, FEW, is_compared, is_inserted, selection_nest
+from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import finished
-from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import (
@@ -81,8 +82,7 @@ def loops_of(stages: Sequence[ir.Stage], outputs: Collection[ir.Buffer], machine
             case ir.Scatter():
                 parts.append(_scatter(group[0], group[0].order, machine))
             case ir.Selection():
-                lanes = lanes_of({load.buffer.dtype for load in loads(group[0].value)}, machine)
-                parts.append(selection_loops(group[0], group[0].order, lanes, machine))
+                parts.append(_selected(group[0], group[0].order, machine))
             case None:
                 parts.append(_filled(group[0], machine))
             case _:
@@ -206,6 +206,22 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
         apart = [*outer, LoopAxis.over(ir.Variable("piece"), b.divide(last.iterations, PIECE))]
     steps += shared(apart, machine) if is_shared else ()
     return block(_filled(stage, machine), taken(loops, steps, axes))
+
+
+def _selected(stage: ir.Stage, selection: ir.Selection, machine: Machine) -> ir.Statement:
+    """Return the loops of a selection, its rows shared, which looks at a vector of candidates at a time."""
+    pairs = zip(stage.axes, stage.buffer.shape, strict=True)
+    rows = [LoopAxis.over(axis, extent) for axis, extent in pairs if axis is not selection.rank]
+    name, steps = selection.candidate.variable.name, list[Step]()
+    axes = (*rows, LoopAxis.over(selection.candidate.variable, selection.candidate.extent))
+    lanes = lanes_of({load.buffer.dtype for load in loads(stage.value)}, machine)
+    if lanes > 1 and is_compared(stage, selection):
+        steps += [Split(name, lanes, "part", name), Skip(name)]
+    if lanes > 1 and not is_inserted(stage, selection):
+        steps += [Split(CLEAR, min(lanes, FEW), "clear.part", CLEAR), Vectorize(CLEAR)]
+    if rows and (any(axis.is_open for axis in axes) or prod(axis.extent for axis in axes) >= machine.costs.task):
+        steps += shared(rows, machine)
+    return taken(selection_nest(stage, selection), steps, axes)
 
 
 def varies(buffer: ir.Buffer) -> bool:

@@ -6,18 +6,7 @@ from graft.core.schedule.primitives.plain_nest import plain_nest
 from graft.core.schedule.primitives.schedule_text import apply_schedule
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.interpreter import run_function
-from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import check, nest
-
-
-def test_a_selection_has_no_plain_nest():
-    text = """
-    input x: float32[4]
-    stage p: int64[2] at (i) = choose largest over k < 4 by i: x[k]
-    """
-    with pytest.raises(ScheduleError, match=r"^the stage of 'p' is a selection, which has an order of its own$"):
-        nest(text)
-
 
 SCANS = {
     "of lines": """
@@ -46,6 +35,17 @@ SCANS = {
 )
 def test_what_has_an_order_is_scheduled_by_steps_as_all_else_is(text: str, schedule: str):
     stages, function = nest(text)
+    check(stages, apply_schedule(function, schedule))
+
+
+@pytest.mark.parametrize("ranks", [7, 18, 90])
+@pytest.mark.parametrize("schedule", ["parallel i", "split k 8 -> k0 k\nskip k\nparallel i"])
+def test_rows_of_a_selection_are_shared_and_candidates_looked_at_together(ranks: int, schedule: str):
+    text = """
+    input x: float32[3, 90]
+    stage p: int64[{ranks}, 3] at (r, i) = choose largest over k < 90 by r: x[i, k]
+    """
+    stages, function = nest(text.format(ranks=ranks))
     check(stages, apply_schedule(function, schedule))
 
 

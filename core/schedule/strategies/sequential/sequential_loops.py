@@ -224,11 +224,6 @@ def _selected(stage: ir.Stage, selection: ir.Selection, machine: Machine) -> ir.
     return taken(selection_nest(stage, selection), steps, axes)
 
 
-def varies(buffer: ir.Buffer) -> bool:
-    """Whether an extent of a buffer is known only when a kernel runs."""
-    return not all(isinstance(extent, ir.Constant) for extent in buffer.shape)
-
-
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:
     return any(map(is_sequential, anchor.kernel.stages)) or OTHER_FORM
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView
-from graft.core.operators.definition.control_loops import Lanes
+from graft.core.machine.machine import Machine
 from graft.core.operators.definition.index_bounds import IndexBound
-from graft.core.operators.index_check import DTYPES, index_bounds, index_check, unexpanded, varying_index_check
-from graft.core.tensor_ir.ir import Function, LoopKind
+from graft.core.operators.index_check import DTYPES, index_bounds, unexpanded
+from graft.core.schedule.loops.index_check import index_check
+from graft.core.tensor_ir import ir as tensor_ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +28,34 @@ class Check:
     name: str
     structure: str
     is_new: bool
-    lanes: Lanes | None
+    machine: Machine
     node: str = ""
     """The only node that it is for, "" where nodes share it."""
 
-    def function(self) -> Function:
+    def function(self) -> tensor_ir.Function:
         """Return the function."""
         return replace(self._function(), origin=(self.node,)) if self.node else self._function()
 
-    def _function(self) -> Function:
-        shape = self.value.static_shape
-        if shape is None or self.sources or self.lanes is None:
-            read = {number: (source.dtype, source.rank or 0) for number, source in self.sources.items()}
-            kind: LoopKind = "parallel" if self.lanes is None else "serial"
-            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds, read, kind)
-        return index_check(
-            self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds, self.lanes
-        )
+    def _function(self) -> tensor_ir.Function:
+        read = {number: (source.dtype, source.rank or 0) for number, source in self.sources.items()}
+        extents = [tensor_ir.Variable(f"extent{n}") if one is None else one for n, one in enumerate(_known(self.value))]
+        return index_check(self.name, self.value.dtype, extents, self.bounds, read, self.machine)
+
+
+def _known(value: ValueView) -> tuple[int | None, ...]:
+    """Return the extents of a value, None where one is known only when a program runs."""
+    return tuple(one if isinstance(one, int) else None for one in value.shape or (None,) * (value.rank or 0))
 
 
 @dataclass(slots=True)
 class IndexChecks:
-    """The checks of a region, whose functions begin with ``prefix``; they read the indices in vectors of ``lanes``.
+    """The checks of a region, whose functions begin with ``prefix``.
 
-    Without, a thread of a device looks at each; each node has its own checks then, for the device tells later, and by
-    the function alone, what was wrong.
+    On a device each node has its own checks, for the device tells later, and by the function alone, what was wrong.
     """
 
     prefix: str
-    lanes: Lanes | None
+    machine: Machine
     _names: dict[str, str] = field(default_factory=dict)
     """Functions by what they check."""
     _seen: set[tuple[ir.Value, tuple[IndexBound, ...], tuple[ValueView, ...]]] = field(default_factory=set)
@@ -78,10 +77,9 @@ class IndexChecks:
                 continue
             self._seen.add(key)
             described = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
-            shape = value.static_shape or ("varying", value.rank)
             read = [(one, source.dtype, source.rank) for one, source in sources.items()]
-            own = "" if self.lanes is not None else node.name
-            structure = repr(("index-check", value.dtype, shape, described, *read, *filter(None, [own])))
+            own = node.name if self.machine.is_device else ""
+            structure = repr(("index-check", value.dtype, _known(value), described, *read, *filter(None, [own])))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
-            yield Check(value, sources, bounds, name, structure, is_new, self.lanes, own)
+            yield Check(value, sources, bounds, name, structure, is_new, self.machine, own)

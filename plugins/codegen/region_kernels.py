@@ -14,7 +14,6 @@ from graft.core.affine.text import parsed
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import Lanes
 from graft.core.operators.definition.table import OperatorTable
 from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import extent_check
@@ -106,9 +105,7 @@ class RegionKernels:
     """Functions by what they check."""
 
     def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(
-            symbol(self.region.name), None if self.target.machine.is_device else Lanes.of(self.target)
-        )
+        self._index_checks = IndexChecks(symbol(self.region.name), self.target.machine)
         self.groups = RegionGroups(self.region, self.table, self.target, self.choices)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)

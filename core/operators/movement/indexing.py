@@ -1,8 +1,8 @@
 """Operators that read or write at positions given by data.
 
 Positions from the end (negative) count as ONNX says. A position outside the array is an error, which a check finds
-before the operator runs (`graft.core.operators.index_check`); here it is moved to the nearest legal one, so that it
-cannot reach foreign memory where the check is switched off.
+before the operator runs (`index_check` of the schedules); here it is moved to the nearest legal one, so that it cannot
+reach foreign memory where the check is switched off.
 """
 
 from __future__ import annotations

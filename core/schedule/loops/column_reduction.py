@@ -6,17 +6,23 @@ where the rows do not stay in a cache, the memory and its prefetchers are much f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.accumulate import finish
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
-from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
-from graft.core.schedule.primitives.step import combine
+from graft.core.schedule.loops.loop_frames import blocked, nested, shared, taken
+from graft.core.schedule.primitives.bounds import Overlap
+from graft.core.schedule.primitives.loop_kinds import Unroll
+from graft.core.schedule.primitives.loop_order import Reorder, Split
+from graft.core.schedule.primitives.staging import ComputeAt
+from graft.core.schedule.primitives.statements import scratch
+from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.visit import substitute, substitution
-from graft.core.types import INT64, element_bits, storage_dtype
+from graft.core.tensor_ir.visit import substitute
+from graft.core.types import element_bits, storage_dtype
 
 BLOCK_SHARE = 0.5
 """The totals of one block of columns, as a part of the first-level cache."""
@@ -44,53 +50,51 @@ def column_blocks(stage: FlatStage, axis: LoopAxis, machine: Machine) -> int:
 def reduce_columns(
     stage: FlatStage, outer: Sequence[LoopAxis], axis: LoopAxis, lanes: int, machine: Machine, parallel: bool
 ) -> ir.Statement:
-    """Reduce blocks of columns along ``axis``; ``parallel`` shares the blocks among threads."""
-    length = -(-axis.extent // (column_blocks(stage, axis, machine) * lanes)) * lanes
-    whole, rest = divmod(axis.extent, length)
-    block = ir.Variable(f"{axis.variable.name}_block")
-    body = _reduce_block(stage, axis, combine("mul", block, length), length, lanes, machine)
-    parts = [outer_loops([*outer, LoopAxis(block, whole)], body, parallel, machine)]
-    if rest:
-        last = _reduce_block(stage, axis, ir.Constant(whole * length, INT64), rest, lanes, machine)
-        parts.append(outer_loops(outer, last, parallel, machine))
-    return ir.Block(tuple(parts))
+    """Reduce blocks of columns along ``axis``, which ``parallel`` shares among threads.
+
+    All are whole vectors: the last overlaps with the one before.
+    """
+    name, blocks = axis.variable.name, column_blocks(stage, axis, machine)
+    blocks = max(blocks, 2 if axis.extent % lanes else 1)
+    first, row, block = f"{name}.first", stage.reduced[-1].variable.name, f"{name}.part"
+    length = -(-axis.extent // (blocks * lanes)) * lanes
+    sums, inside, rest = f"{name}.sum", f"{row}.row", f"{row}.rest"
+    steps, tasks = list[Step](), [*outer]
+    if length < axis.extent:
+        steps.append(Overlap(name, length, block, name))
+        tasks.append(LoopAxis(ir.Variable(block), -(-axis.extent // length)))
+    steps += [ComputeAt("totals", tasks[-1].variable.name)] if tasks else []
+    steps += [Split(row, ROWS, row, inside, (rest,)), Reorder((sums, inside)), Unroll(inside)]
+    columns = [first, sums, name]
+    if stage.reduced[-1].extent % ROWS:
+        steps += [Reorder((f"{sums}.{rest}", rest)), Unroll(rest)]
+        columns.append(f"{sums}.{rest}")
+    steps += shared(tasks, machine) if parallel and tasks else ()
+    for column in columns:
+        steps += blocked((LoopAxis(ir.Variable(column), length),), lanes, lanes, machine)
+    return taken(_plain(stage, (*outer, axis)), steps, outer)
 
 
-def _reduce_block(
-    stage: FlatStage, axis: LoopAxis, start: ir.Expression, length: int, lanes: int, machine: Machine
-) -> ir.Statement:
-    """Reduce ``length`` columns from ``start`` on."""
-    assert stage.operator is not None, "not a reduction"
-    assert stage.initial is not None, "not a reduction"
-    operator, last = stage.operator, stage.reduced[-1]
-    totals = ir.Buffer("totals", stage.value.type.dtype, (ir.Constant(length, INT64),), memory="scratch", alignment=64)
-
-    def columns(body: Callable[[FlatStage, ir.Load], ir.Statement]) -> ir.Statement:
-        """Return a loop over the columns; ``body`` gets the stage at one of them, and its total."""
-        column = ir.Variable(axis.variable.name)
-        here = substitution({axis.variable: ir.Binary("add", start, column)})
-        total = ir.Load(totals, (column,))
-        loop = ir.For(column, ir.Constant(length, INT64), "serial", body(stage.map(here), total))
-        return taken(loop, blocked((LoopAxis(column, length),), lanes, lanes, machine))
-
-    def begin(at: FlatStage, total: ir.Load) -> ir.Statement:
-        assert at.initial is not None, "not a reduction"
-        return ir.Store(totals, total.indices, at.initial)
-
-    def add(at: FlatStage, total: ir.Load, row: ir.Expression, count: int) -> ir.Statement:
-        value: ir.Expression = total
-        for number in range(count):
-            value = ir.Binary(operator, value, substitute(at.value, {last.variable: combine("add", row, number)}))
-        return ir.Store(totals, total.indices, value)
-
-    groups, rest = divmod(last.extent, ROWS)
-    group = LoopAxis(ir.Variable("rows"), groups)
-    first, left = combine("mul", group.variable, ROWS), ir.Constant(groups * ROWS, INT64)
-    inside = [nested([group], columns(lambda at, total: add(at, total, first, ROWS)))]
-    if rest:
-        inside.append(columns(lambda at, total: add(at, total, left, rest)))
-    loops = nested(stage.reduced[:-1], ir.Block(tuple(inside)))
-    return ir.Allocate(totals, ir.Block((columns(begin), loops, columns(finish))))
+def _plain(stage: FlatStage, axes: Sequence[LoopAxis]) -> ir.Statement:
+    """Return the loops that begin all totals, add row by row, and store them; columns are the last of ``axes``."""
+    assert stage.operator is not None and stage.initial is not None, "not a reduction"
+    first, sums = (
+        [replace(axis, variable=ir.Variable(f"{axis.variable.name}.{what}")) for axis in axes]
+        for what in ("first", "sum")
+    )
+    total = scratch("totals", stage.value.type.dtype, *(axis.iterations for axis in axes))
+    own, begin, added = (tuple(axis.variable for axis in of) for of in (axes, first, sums))
+    start = substitute(stage.initial, dict(zip(own, begin, strict=True)))
+    value = substitute(stage.value, dict(zip(own, added, strict=True)))
+    parts = (
+        nested(first, ir.Store(total, begin, start)),
+        nested(
+            [*sums[:-1], *stage.reduced, sums[-1]],
+            ir.Store(total, added, ir.Binary(stage.operator, ir.Load(total, added), value)),
+        ),
+        nested(axes, finish(stage, ir.Load(total, own))),
+    )
+    return ir.Allocate(total, ir.Block(parts))
 
 
 def _bytes(stage: FlatStage) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.primitives.bounds import Overlap, Unswitch
@@ -148,8 +147,3 @@ def outer_loops(
 def nested(axes: Sequence[LoopAxis], body: ir.Statement, kind: ir.LoopKind = "serial") -> ir.Statement:
     """Return loops of one kind over axes, the first outermost."""
     return loops_over(((axis.variable, axis.iterations) for axis in axes), body, kind)
-
-
-def loops_around(axes: Sequence[tuple[ir.Variable, b.Count]], body: ir.Statement, is_shared: bool) -> ir.Statement:
-    """Return loops over axes whose extents may vary, the first outermost; threads may share their iterations."""
-    return outer_loops([LoopAxis.over(axis, b.extent(extent)) for axis, extent in axes], body, is_shared)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
+from graft.core.schedule.loops.accumulate import element, reduce_inner
 from graft.core.schedule.loops.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, shared, taken
@@ -57,11 +57,11 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if small is not None:
         *around, pixels = small.axes
         steps = (*(shared(around, machine) if threads and around else ()), *written_out(pixels, lanes, machine))
-        return taken(nested(small.axes, _element(small)), steps, small.axes)
+        return taken(nested(small.axes, element(small)), steps, small.axes)
     axis = choose_axis(stage, simplifier, lanes, machine.costs.latency)
     outer = tuple(other for other in stage.axes if other is not axis)
     if axis is None:
-        return outer_loops(outer, _element(stage), threads, machine)
+        return outer_loops(outer, element(stage), threads, machine)
     if axis in stage.reduced:
         return outer_loops(outer, reduce_inner(stage, axis, lanes, machine), threads, machine)
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
@@ -73,9 +73,9 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> ir.Statement:
         loops = (*(other for other in stage.axes if other is not axis), axis)
         if axis.is_known and axis.extent == 1:  # its place is known, so nothing differs from lane to lane
-            return outer_loops(loops, _element(stage), threads, machine)
+            return outer_loops(loops, element(stage), threads, machine)
         again = stage.operator is not None and len(machine.levels) < 2
-        return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads, again), loops)
+        return taken(nested(loops, element(stage)), blocked(loops, step, lanes, machine, threads, again), loops)
 
     whole = axis.extent // step * step
     if threads and axis.is_known and step < whole < axis.extent and prod(other.extent for other in outer) < TASKS:
@@ -188,8 +188,3 @@ def _vector_cost(
     vectors = -(-axis.extent // lanes)
     extra = 3.0 * latency if is_reduced else 0.0
     return (cost * vectors + extra) / max(axis.extent, 1)
-
-
-def _element(stage: FlatStage) -> ir.Statement:
-    """Return what computes one element."""
-    return ir.Store(stage.target, (stage.place,), stage.value) if stage.operator is None else reduce_scalar(stage)

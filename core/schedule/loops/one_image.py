@@ -13,8 +13,11 @@ from math import prod
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
+from graft.core.schedule.loops.loop_frames import nested, taken
 from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.primitives.loop_kinds import Parallel
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, Function, Load, Stage, Variable
 from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_accesses
@@ -40,16 +43,15 @@ class OneImage:
         Images are tasks beside those of each image where these are one loop, or no tasks for their size; else one image
         after the other is shared among the threads.
         """
-        image = Variable("image")
+        image = Variable("each.image")
         places = zip(function.parameters, (*self.kernel.inputs, *self.kernel.outputs), strict=True)
         whole = {one: replace(one, shape=(self.images, *one.shape)) for one, buffer in places if buffer in self.varying}
         body = map_accesses(function.body, whole, lambda buffer, indices: (whole[buffer], (image, *indices)))
         is_one_loop = isinstance(body, For) and body.kind == "parallel"
         apart = is_one_loop or self.work < machine.costs.task
-        parameters = tuple(whole.get(one, one) for one in function.parameters)
-        return replace(
-            function, parameters=parameters, body=For(image, self.images, "parallel" if apart else "serial", body)
-        )
+        axis = LoopAxis.over(image, self.images)
+        body = taken(nested([axis], body), [Parallel(image.name)] if apart else [], [axis])
+        return replace(function, parameters=tuple(whole.get(one, one) for one in function.parameters), body=body)
 
 
 def one_image(kernel: Kernel) -> OneImage | None:

@@ -13,7 +13,7 @@ from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, Layout, LoopAxis, flatten
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.schedule.loops.loop_frames import loops_around
+from graft.core.schedule.loops.loop_frames import nested
 from graft.core.schedule.loops.nest import nest
 from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, Load, Stage, Statement, Variable
 from graft.core.tensor_ir.statements import allocate
@@ -69,7 +69,7 @@ def in_blocks(
     for block, count, made in reversed(around):
         filled = (nest(one, layout.simplifier, machine, parallel=False) for one in made)
         inside = allocate([one.target for one in made], Block((*filled, body)))
-        body = loops_around([(block, count)], inside, is_shared=False)
+        body = nested([LoopAxis.over(block, b.extent(count))], inside)
     return body
 
 

@@ -154,7 +154,7 @@ class Clip(Step):
         loop = find(self, function.body, self.loop)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; clip it before")
-        _check_lanes(self, function, loop, "bounds")
+        check_lanes(self, function, loop, "bounds")
         simplifier = bounded(function.body)
         low, high = list[ir.Expression](), list[ir.Expression]()
         kept, still = set[ir.Expression](), list[ir.Expression]()
@@ -203,7 +203,7 @@ class Hoist(Step):
         """Return the function with a condition around the loop."""
         loop = find(self, function.body, self.loop)
         simplifier = bounded(function.body)
-        _check_lanes(self, function, loop, "conditions")
+        check_lanes(self, function, loop, "conditions")
         still = {conjunct: form for conjunct, form, own in _shared(loop, simplifier) if own == 0}
         condition = b.all_of([ir.Binary("ge", simplifier.build(form), index(0)) for form in still.values()])
         if condition is None:
@@ -380,7 +380,7 @@ def _leaves(
                 yield list(around)
 
 
-def _check_lanes(step: Step, function: ir.Function, loop: ir.For, what: str) -> None:
+def check_lanes(step: Step, function: ir.Function, loop: ir.For, what: str) -> None:
     """Check that a loop is not inside of a vector loop."""
     for one in around(function.body, loop.variable):
         if isinstance(one, ir.For) and one.kind == "vector":
@@ -395,7 +395,7 @@ def _shared(loop: ir.For, simplifier: Simplifier) -> Iterator[tuple[ir.Expressio
         shared = leaf if shared is None else [one for one in shared if one in leaf]
     for conjunct in shared or ():
         form = at_least_zero(conjunct, simplifier)
-        own = None if form is None else _factor(form, loop.variable, inner, simplifier)
+        own = None if form is None else factor_of(form, loop.variable, inner, simplifier)
         if form is not None and own is not None and not reads_written(loop.body, conjunct):
             yield conjunct, form, own
 
@@ -434,7 +434,7 @@ def at_least_zero(conjunct: ir.Expression, simplifier: Simplifier) -> Linear[int
     return None
 
 
-def _factor(
+def factor_of(
     form: Linear[int], variable: ir.Variable, inner: Collection[ir.Variable], simplifier: Simplifier
 ) -> int | None:
     """Return by how much a form moves with a loop; None if it moves with what is inside of the loop, too."""

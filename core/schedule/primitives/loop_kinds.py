@@ -84,7 +84,7 @@ class Jam(_Independent):
         """Return the function with copies of statements in the place of the loop; vectors inside are made."""
         loop = _counted(self, function)
         _check_inside(self, loop, ("serial", "vector", "unrolled"), "cannot have copies side by side")
-        copies = jammed(lower_loops(loop.body), loop.variable, constant_extent(self, loop))
+        copies = jammed(lower_loops(loop.body, function.body), loop.variable, constant_extent(self, loop))
         return with_body(function, with_loop(function.body, loop.variable, lambda _: copies))
 
 

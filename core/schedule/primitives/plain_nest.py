@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.plain_selection import selection_nest
 from graft.core.schedule.primitives.statements import LINE, multiply_add, scratch
+from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.statements import allocate, loops_over
-from graft.core.tensor_ir.visit import substitute
+from graft.core.tensor_ir import ordered_stages as ordered
+from graft.core.tensor_ir.statements import allocate, bind, loops_over
+from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution, walk_statements
 from graft.core.types import INT64
-from graft.errors import ScheduleError
 
 
 def plain_nest(
@@ -20,14 +24,10 @@ def plain_nest(
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
     Stages may write one buffer one after another, each in place; what begins with what is there has no first nest.
-    Raises ScheduleError for a stage with an order of its own: a scan, a scatter, a selection.
+    What a scan, a scatter and a selection are: `scan_nest`, `updates`, `selection_nest`.
     """
-    for stage in stages:
-        if stage.order is not None:
-            what = type(stage.order).__name__.lower()
-            raise ScheduleError(f"the stage of '{stage.buffer.name}' is a {what}, which has an order of its own")
     names = _Names()
-    body: ir.Statement = ir.Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
+    body: ir.Statement = ir.Block(tuple(nest for one in ordered.stage_loops(stages) for nest in _nests(one, names)))
     kept = dict.fromkeys(stage.buffer for stage in stages if stage.buffer not in outputs)
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
@@ -68,6 +68,107 @@ def reduced_element(
     loop = loops_over(axes, around(ir.Store(total, home, term(own))))
     return ir.Allocate(total, ir.Block((ir.Store(total, home, initial), loop, finish(own))))
 
+
+# ---- Stages with an order ----
+
+
+def scan_nest(group: Sequence[ir.Stage], stored: Collection[ir.Buffer]) -> ir.Statement:
+    """Return the loops of a scan: lines one after the other, or where these need each other, position after position.
+
+    The loops have the names of the axes; of lines, the last values are in registers, and what is ``stored`` in memory.
+    """
+    return _line_after_line(group, stored) if runs_in_lines(group) else _by_position(group)
+
+
+def runs_in_lines(group: Sequence[ir.Stage]) -> bool:
+    """Whether each line along the carried axis can be computed by itself, its last elements in registers."""
+    shape, dimension = group[0].buffer.shape, ordered.carried_dimension(group[0])
+    own = {stage.buffer for stage in group}
+    return all(
+        stage.reduction is None
+        and stage.buffer.shape == shape
+        and ordered.carried_dimension(stage) == dimension
+        and all(
+            index is axis
+            for load in loads(*ordered.stage_expressions(stage))
+            if load.buffer in own
+            for place, (index, axis) in enumerate(zip(load.indices, stage.axes, strict=True))
+            if place != dimension
+        )
+        for stage in group
+    )
+
+
+def _line_after_line(group: Sequence[ir.Stage], stored: Collection[ir.Buffer]) -> ir.Statement:
+    scan, dimension, shape = ordered.scan_of(group[0]), ordered.carried_dimension(group[0]), group[0].buffer.shape
+    found = [ordered.reads_before(group, load) for one in group for load in loads(*ordered.stage_expressions(one))]
+    carried = [stage for stage in group if stage in found]
+    home = (b.index(0),)
+    totals = {
+        one.buffer: ir.Buffer(f"last_{one.buffer.name}", one.buffer.dtype, (b.index(1),), None, "register")
+        for one in carried
+    }
+    axes = [ir.Variable(axis.name) for axis in group[0].axes]
+    rows = [(axis, extent) for place, (axis, extent) in enumerate(zip(axes, shape, strict=True)) if place != dimension]
+    time, at = axes[dimension], list[ir.Expression](axes)
+    if scan.reverse:
+        at[dimension] = b.subtract(b.subtract(shape[dimension], 1), time)
+    before = {stage.buffer: ir.Variable("before", stage.value.type) for stage in carried}
+    now = {stage.buffer: ir.Variable("now", stage.value.type) for stage in group}
+
+    def rule(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Load) or node.buffer not in now:
+            return node
+        return now[node.buffer] if ordered.reads_before(group, node) is None else before[node.buffer]
+
+    def value(stage: ir.Stage) -> ir.Expression:
+        return substitute(ExpressionMap(rule)(stage.value), dict(zip(stage.axes, at, strict=True)))
+
+    stores = [ir.Store(one.buffer, tuple(at), now[one.buffer]) for one in group if one.buffer in stored]
+    stores += [ir.Store(total, home, now[buffer]) for buffer, total in totals.items()]
+    bound = [(before[buffer], ir.Load(total, home)) for buffer, total in totals.items()]
+    body = bind([*bound, *((now[stage.buffer], value(stage)) for stage in group)], ir.Block(tuple(stores)))
+    starts = [
+        ir.Store(totals[stage.buffer], home, ordered.at_first(stage, ir.Load(stage.buffer, tuple(axes))))
+        for stage in carried
+    ]
+    line = ir.Block((*starts, loops_over([(time, shape[dimension])], body)))
+    return loops_over(rows, allocate([*totals.values()], line))
+
+
+def _by_position(group: Sequence[ir.Stage]) -> ir.Statement:
+    scan, extent = ordered.scan_of(group[0]), b.counts(group[0].buffer)[ordered.carried_dimension(group[0])]
+
+    def at(stages: Sequence[ir.Stage], step: ir.Expression) -> ir.Statement:
+        place = b.subtract(b.subtract(b.extent(extent), 1), step) if scan.reverse else step
+        return ir.Block(tuple(stage_nest(stage, {scan.carried: place}) for stage in stages))
+
+    if extent == 0:
+        return ir.Block(())
+    first, step = at(ordered.with_carried(group, ordered.at_first), b.index(0)), ir.Variable(scan.carried.name)
+    rest = loops_over([(step, b.subtract(b.extent(extent), 1))], at(group, b.add(step, 1)))
+    whole = ir.Block((first, rest))
+    return whole if isinstance(extent, int) else ir.If(b.greater(extent, 0), whole)
+
+
+def updates(stage: ir.Stage, scatter: ir.Scatter) -> ir.Statement:
+    """Return the loops over the updates of a scatter, behind those that fill its buffer."""
+    value = scatter.update
+    if scatter.operator != "set":
+        value = b.binary(scatter.operator, ir.Load(stage.buffer, scatter.indices), value)
+    axes = [(axis.variable, axis.extent) for axis in scatter.axes]
+    return loops_over(axes, ir.Store(stage.buffer, scatter.indices, value))
+
+
+def stage_nest(stage: ir.Stage, fixed: Mapping[ir.Variable, ir.Expression] | None = None) -> ir.Statement:
+    """Return the loops of one stage, without its order. Axes in ``fixed`` have one position only."""
+    axes = {axis: ir.Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
+    pairs = zip(stage.axes, stage.buffer.shape, strict=True)
+    body = map_statement(element(stage), substitution({**axes, **(fixed or {})}))
+    return loops_over([(axes[axis], extent) for axis, extent in pairs if axis in axes], body)
+
+
+# ---- Sums of products ----
 
 Stores: TypeAlias = Callable[[Sequence[ir.Expression], ir.Expression], Sequence[ir.Store]]
 """What becomes of a sum: the stores at a place of it."""
@@ -137,8 +238,28 @@ class _Names:
             made.append(ir.Variable(name))
         return made
 
+    def own(self, body: ir.Statement) -> ir.Statement:
+        """Return a copy of loops with variables whose names nothing else has."""
+        copy = instantiate(body, {})
+        old = [one.variable for one in walk_statements(copy) if isinstance(one, ir.For)]
+        new = dict(zip(old, self.variables(old), strict=True))
 
-def _nests(stage: ir.Stage, names: _Names) -> list[ir.Statement]:
+        def rule(one: ir.Statement) -> ir.Statement:
+            return replace(one, variable=new[one.variable]) if isinstance(one, ir.For) else one
+
+        return map_statement(copy, substitution(new), rule)
+
+
+def _nests(group: Sequence[ir.Stage], names: _Names) -> list[ir.Statement]:
+    stage, *_ = group
+    match stage.order:
+        case ir.Scan():
+            return [names.own(scan_nest(group, [one.buffer for one in group]))]
+        case ir.Scatter():
+            return [names.own(stage_nest(stage)), names.own(updates(stage, stage.order))]
+        case ir.Selection():
+            return [names.own(selection_nest(stage, stage.order))]
+
     def nest(
         suffix: str, target: ir.Buffer, value: ir.Expression, reduced: Sequence[tuple[ir.Variable, ir.Expression]] = ()
     ) -> ir.Statement:

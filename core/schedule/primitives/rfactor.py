@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named, check_shared, region_of
 from graft.core.schedule.primitives.step import (
@@ -20,10 +18,10 @@ from graft.core.schedule.primitives.step import (
     with_loop,
 )
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.tensor_ir import ir, numerics, visit
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import loops_over
-from graft.core.types import Type
+from graft.core.types import Type, element_bits, storage_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Rfactor(Step):
         add: ir.Statement = ir.Store(buffer, place, joined)
         add = nest(last, add if inside is None else ir.If(inside, add))
         at = loop.variable if outer is loop else home
-        start = nest(clear, ir.Store(parts, (at, *clear), _identity(operator, buffer.dtype)))
+        start = nest(clear, ir.Store(parts, (at, *clear), identity_of(operator, Type(buffer.dtype))))
         if outer is not loop:
             start = ir.For(home, shape[0], "serial", start)
         inner = visit.map_accesses(loop.body, {buffer}, own)
@@ -182,13 +180,17 @@ def _reduces(statement: ir.Statement, buffer: ir.Buffer) -> ir.BinaryOperator | 
     return operator if is_same and all(one.buffer is not buffer for one in others) else None
 
 
-def _identity(operator: ir.BinaryOperator, dtype: str) -> ir.Constant:
-    """Return what changes nothing."""
-    kind = Type(dtype)
-    if operator in ("add", "mul"):
-        value: int | float = int(operator == "mul")
-        return ir.Constant(float(value) if kind.is_float else value, kind)
-    if kind.is_float:
-        return ir.Constant(float("inf" if operator == "min" else "-inf"), kind)
-    limits = np.iinfo(numerics.storage(dtype))
-    return ir.Constant(int(limits.max if operator == "min" else limits.min), kind)
+def identity_of(operator: ir.BinaryOperator, kind: Type) -> ir.Constant:
+    """Return what changes nothing: the neutral element of a reduction."""
+    kind = kind.with_lanes(1)
+    if kind.dtype == "bool":
+        return ir.Constant(operator in ("and", "min", "mul"), kind)
+    if operator in ("add", "or", "xor"):
+        return ir.Constant(0.0 if kind.is_float else 0, kind)
+    if operator == "mul":
+        return ir.Constant(1.0 if kind.is_float else 1, kind)
+    if kind.is_float or kind.is_custom:
+        return ir.Constant(float("inf") if operator == "min" else float("-inf"), kind)
+    bits = element_bits(storage_dtype(kind.dtype))
+    low, high = (0, (1 << bits) - 1) if kind.dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return ir.Constant({"min": high, "max": low, "and": high if low == 0 else -1}[operator], kind)

@@ -25,6 +25,7 @@ from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline
 from graft.core.schedule.primitives.reindexing import Pad, ReindexCacheRead
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
+from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
@@ -36,7 +37,7 @@ from graft.errors import ScheduleError
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
     Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
-    ReindexCacheRead, Pad,
+    ReindexCacheRead, Pad, Skip,
 )  # fmt: skip
 MACHINE = "machine "
 INPUT = "@"

@@ -64,7 +64,7 @@ class Region:
 
     def cache(self, name: str, memory: str) -> ir.Buffer:
         """Return a buffer for the region."""
-        return ir.Buffer(name, self.buffer.dtype, tuple(map(index, self.size)), None, memory)
+        return ir.Buffer(name, self.buffer.dtype, tuple(map(index, self.size)), None, memory, self.buffer.alignment)
 
 
 def region_of(

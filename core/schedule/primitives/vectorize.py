@@ -232,9 +232,12 @@ def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
     )
 
 
-def lower_loops(statement: ir.Statement) -> ir.Statement:
-    """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
-    known = Lazy(lambda: bounded(statement))
+def lower_loops(statement: ir.Statement, whole: ir.Statement | None = None) -> ir.Statement:
+    """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first.
+
+    ``whole`` is what the statement is a part of, whose loops say where its places lie.
+    """
+    known = Lazy(lambda: bounded(whole or statement))
 
     def rule(inner: ir.Statement) -> ir.Statement:
         if isinstance(inner, ir.For) and inner.kind in ("vector", "unrolled"):

@@ -19,7 +19,7 @@ from graft.core.tensor_ir.ir import Binary, Function, Stage
 
 
 def plain_kernel(kernel: Kernel) -> Function:
-    """Return the plainest loops of a kernel; raise ScheduleError for a stage with an order of its own."""
+    """Return the plainest loops of a kernel."""
     epilogue = sum_of(kernel)
     if epilogue is not None:
         return plain_products(kernel, epilogue)

@@ -10,11 +10,7 @@ import onnx
 import pytest
 
 import graft
-from graft.core.operators.definition.control_loops import Lanes
-from graft.core.operators.definition.index_bounds import FROM_FRONT, IndexBound
-from graft.core.operators.index_check import index_check
-from graft.core.tensor_ir.interpreting import machine_arithmetic
-from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.operators.definition.index_bounds import FROM_FRONT
 from graft.errors import RunError
 from graft.runtime.program import Program
 from tests.plugins.llvm.models import model_of
@@ -140,18 +136,6 @@ def test_the_check_is_switched_off_by_name() -> None:
 def test_constant_indices_are_not_checked_again() -> None:
     compiled = program("Gather", {"x": random(5, 2)}, constants={"i": np.array([0, 4])})
     assert not [name for name in calls(compiled) if "indices" in name]
-
-
-@pytest.mark.parametrize("lanes", [1, 16])
-@pytest.mark.parametrize("count", [1, 16, 40])
-def test_the_check_means_the_same_in_the_interpreter(count: int, lanes: int) -> None:
-    function = index_check("check", "int64", count, 1, [IndexBound(1, 0, 5, -5, 4)], Lanes(lanes))
-    verify(function)
-    indices = np.full(count, -5)
-    machine_arithmetic.run_function(function, [indices])
-    indices[-1] = 5
-    with pytest.raises(IndexError, match="index 5 is out of range: axis 0 has extent 5, so that -5 to 4 are legal"):
-        machine_arithmetic.run_function(function, [indices])
 
 
 def test_indices_along_an_axis_that_varies_are_checked_by_its_extent() -> None:

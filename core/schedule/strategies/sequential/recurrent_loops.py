@@ -14,10 +14,11 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import Lanes, block, loop, tiles
+from graft.core.operators.definition.control_loops import block, loop, tiles
 from graft.core.schedule.primitives.vectorize import vector_load, vectorize_expression
 from graft.core.schedule.strategies.sequential.recurrence import Part, Phase, Recurrence, Sums, side_by_side, stages_of
 from graft.core.schedule.strategies.sequential.sequential_loops import loops_of
+from graft.core.schedule.strategies.sequential.vector_tiles import Lanes
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import map_stage, scan_of, stage_expressions
 from graft.core.tensor_ir.statements import bind

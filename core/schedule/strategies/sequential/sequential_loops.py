@@ -1,12 +1,12 @@
 """The schedule of stages whose elements depend on each other: scans, scatters and selections.
 
-Each becomes the plain loops that its order describes, one stage after the other, which serves every machine. A scan
-whose lines do not need each other runs line after line, in registers, and along its innermost axis in vectors.
+Each becomes the plain loops that its order describes (`plain_nest`), one stage after the other, and the steps by which
+a machine runs them: a scan whose lines do not need each other runs along its innermost axis in vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import assert_never
@@ -19,28 +19,27 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.inline import inline_stages
-from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
-from graft.core.schedule.primitives.plain_nest import element
+from graft.core.schedule.loops.loop_frames import blocked, shared, taken
+from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Reorder, Split
+from graft.core.schedule.primitives.plain_nest import runs_in_lines, scan_nest, stage_nest, updates
+from graft.core.schedule.primitives.plain_selection import CLEAR, FEW, is_compared, is_inserted, selection_nest
+from graft.core.schedule.primitives.skipping import Skip
+from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import finished
-from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import (
-    at_first,
     carried_dimension,
     is_sequential,
     reads_before,
-    scan_of,
     stage_expressions,
     stage_loops,
-    with_carried,
 )
-from graft.core.tensor_ir.statements import allocate, loops_over
-from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitute, substitution
+from graft.core.tensor_ir.statements import allocate
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement
 from graft.core.types import element_bits, is_custom
 
-ZERO = (b.index(0),)
-Places = list[ir.Expression]
 BESIDE = 4
 """Vectors of lines of a scan that go on together, where there are enough."""
 PIECE = 8
@@ -74,41 +73,34 @@ def loops_of(stages: Sequence[ir.Stage], outputs: Collection[ir.Buffer], machine
         read = {load.buffer for stage in others for load in loads(*stage_expressions(stage))}
         stored = [stage.buffer for stage in group if stage.buffer in outputs or stage.buffer in read]
         match group[0].order:
-            case ir.Scan() if _runs_in_lines(group):
-                parts.append(_lines(group, stored, machine))
+            case ir.Scan() if runs_in_lines(group):
+                parts.append(_in_lines(scan_nest(group, stored), group, machine))
             case ir.Scan():
                 folded = _folded(group, stored)
                 stored += folded.values()
-                parts.append(_with_buffers(scan_loops(group), group, folded))
+                parts.append(_with_buffers(scan_nest(group, stored), group, folded))
             case ir.Scatter():
                 parts.append(_scatter(group[0], group[0].order, machine))
             case ir.Selection():
-                lanes = lanes_of({load.buffer.dtype for load in loads(group[0].value)}, machine)
-                parts.append(selection_loops(group[0], group[0].order, lanes, machine))
+                parts.append(_selected(group[0], group[0].order, machine))
             case None:
-                parts.append(stage_nest(group[0], machine))
+                parts.append(_filled(group[0], machine))
             case _:
                 assert_never(group[0].order)
         kept += [buffer for buffer in stored if buffer not in outputs]
     return allocate(kept, ir.Block(tuple(parts)))
 
 
-def _nest(axes: Sequence[ir.Axis], body: ir.Statement) -> ir.Statement:
-    """Return serial loops over axes."""
-    return loops_over(((axis.variable, axis.extent) for axis in axes), body)
-
-
-def stage_nest(stage: ir.Stage, machine: Machine) -> ir.Statement:
+def _filled(stage: ir.Stage, machine: Machine) -> ir.Statement:
     """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
     axes = [LoopAxis.over(axis, extent) for axis, extent in zip(stage.axes, stage.buffer.shape, strict=True)]
     lanes = 1
     if axes and stage.reduction is None:
         lanes = _lanes(stage.buffer, stage.axes, stage.value, stage.axes[-1], machine)
     if lanes == 1:
-        return _plain_nest(stage)
+        return stage_nest(stage)
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
-    loops = nested(axes, ir.Store(stage.buffer, stage.axes, stage.value))
-    return taken(loops, blocked(axes, lanes, lanes, machine, is_shared), axes)
+    return taken(stage_nest(stage), blocked(axes, lanes, lanes, machine, is_shared), axes)
 
 
 def _lanes(
@@ -128,35 +120,7 @@ def lanes_of(kinds: Collection[str], machine: Machine) -> int:
     return 1 if any(map(is_custom, kinds)) else max(1, min(32, machine.vector_bytes // widest))
 
 
-def _plain_nest(stage: ir.Stage, fixed: Mapping[ir.Variable, ir.Expression] | None = None) -> ir.Statement:
-    """Return the loops of one stage, without its order: scalar ones. Axes in ``fixed`` have one position only."""
-    loop_axes = {axis: ir.Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
-    fresh: dict[ir.Variable, ir.Expression] = {**loop_axes, **(fixed or {})}
-    pairs = zip(stage.axes, stage.buffer.shape, strict=True)
-    rows = [ir.Axis(loop_axes[axis], extent) for axis, extent in pairs if axis in loop_axes]
-    return _nest(rows, map_statement(element(stage), substitution(fresh)))
-
-
-# ---- Scans --------------------------------------------------------------------------------------------------------
-
-
-def scan_loops(group: Sequence[ir.Stage]) -> ir.Statement:
-    """Return the loop over the positions of a scan with its stages one after the other inside."""
-    scan = scan_of(group[0])
-    extent = b.counts(group[0].buffer)[carried_dimension(group[0])]
-
-    def at(stages: Sequence[ir.Stage], step: ir.Expression) -> ir.Statement:
-        place = b.subtract(b.subtract(b.extent(extent), 1), step) if scan.reverse else step
-        return block(*(_plain_nest(stage, {scan.carried: place}) for stage in stages))
-
-    if extent == 0:
-        return ir.Block(())
-    first = at(with_carried(group, at_first), b.index(0))
-    if extent == 1:
-        return first
-    step = ir.Variable(scan.carried.name)
-    rest = ir.For(step, b.subtract(b.extent(extent), 1), "serial", at(group, b.add(step, 1)))
-    return block(first, rest) if isinstance(extent, int) else ir.If(b.greater(extent, 0), block(first, rest))
+# ---- Scans ------------------------------------------------------------------------------------------------------
 
 
 def _folded(group: Sequence[ir.Stage], stored: Collection[ir.Buffer]) -> dict[ir.Buffer, ir.Buffer]:
@@ -193,120 +157,20 @@ def _with_buffers(body: ir.Statement, group: Sequence[ir.Stage], folded: Mapping
     return map_statement(body, ExpressionMap(expression), rule) if folded else body
 
 
-def _runs_in_lines(group: Sequence[ir.Stage]) -> bool:
-    """Whether each line along the carried axis can be computed by itself, its last elements in registers."""
-    shape, dimension = group[0].buffer.shape, carried_dimension(group[0])
-    own = {stage.buffer for stage in group}
-    return all(
-        stage.reduction is None
-        and stage.buffer.shape == shape
-        and carried_dimension(stage) == dimension
-        and all(
-            index is axis
-            for load in loads(*stage_expressions(stage))
-            if load.buffer in own
-            for place, (index, axis) in enumerate(zip(load.indices, stage.axes, strict=True))
-            if place != dimension
-        )
-        for stage in group
-    )
-
-
-def _lines(group: Sequence[ir.Stage], stored: Collection[ir.Buffer], machine: Machine) -> ir.Statement:
-    """Return the loops over the lines of a scan."""
-    shape, dimension = b.counts(group[0].buffer), carried_dimension(group[0])
-    rows = [(ir.Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
+def _in_lines(body: ir.Statement, group: Sequence[ir.Stage], machine: Machine) -> ir.Statement:
+    """Return the loops over the lines of a scan shared and, where the innermost axis is another one, in vectors."""
+    first, dimension = group[0], carried_dimension(group[0])
+    rows = [LoopAxis.over(*one) for one in zip(first.axes, first.buffer.shape, strict=True)]
+    time = rows.pop(dimension)
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
     lanes = lanes_of(kinds, machine)
-    size, width = b.product_of(shape), shape[-1]
-    is_shared = not isinstance(size, int) or size >= machine.costs.task
-    is_narrow = isinstance(width, int) and width < lanes
-    if dimension == len(shape) - 1 or lanes == 1 or is_narrow:
-        return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
-    *outer, (last, extent) = rows
-    around: Places = [axis for axis, _ in outer]
-    wide = lanes * BESIDE if len(group) == 1 else lanes  # more of a cache line's neighbours are touched at one time
-
-    def tiles_of(width: int, begin: b.Count, count: b.Count, *, shared: bool) -> ir.Statement:
-        tile = ir.Variable(f"{last.name}_tile" if width > 1 else last.name)
-        body = _line(group, stored, [*around, b.add(b.multiply(tile, width), b.extent(begin))], width)
-        return loops_around([*outer, (tile, count)], body, shared)
-
-    if isinstance(extent, int):
-        width = wide if extent >= PIECE * lanes else lanes
-        parts = [tiles_of(width, 0, extent // width, shared=is_shared)]
-        # The last tile begins earlier: what it computes again is equal.
-        parts += [tiles_of(width, extent - width, 1, shared=False)] if extent % width else []
-        return block(*parts)
-    parts, done = list[ir.Statement](), b.extent(0)
-    for width in dict.fromkeys((wide, lanes, 1)):
-        count = b.divide(b.subtract(extent, done), width)
-        parts.append(tiles_of(width, done, b.counted(count), shared=is_shared and width > 1))
-        done = b.add(done, b.multiply(count, width))
-    return block(*parts)
-
-
-def _line(group: Sequence[ir.Stage], stored: Collection[ir.Buffer], outer: Places, lanes: int) -> ir.Statement:
-    """Return the loop along one line of a scan, or along ``lanes`` of them side by side."""
-    scan, dimension = scan_of(group[0]), carried_dimension(group[0])
-    extent = b.counts(group[0].buffer)[dimension]
-    found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
-    carried = [stage for stage in group if stage in found]
-    totals = {
-        stage.buffer: ir.Buffer(f"last_{stage.buffer.name}", stage.buffer.dtype, (b.index(lanes),), memory="register")
-        for stage in carried
-    }
-
-    def side_by_side(body: Callable[[ir.Expression, Places], ir.Statement]) -> ir.Statement:
-        if lanes == 1:
-            return body(b.index(0), outer)
-        lane = ir.Variable("lane")
-        return ir.For(lane, b.index(lanes), "vector", body(lane, [*outer[:-1], b.add(outer[-1], lane)]))
-
-    def begin(stage: ir.Stage, lane: ir.Expression, row: Places) -> ir.Statement:
-        start = scan_of(stage).initial
-        assert start is not None, stage.buffer.name
-        rest = [axis for place, axis in enumerate(stage.axes) if place != dimension]
-        return ir.Store(totals[stage.buffer], (lane,), substitute(start, dict(zip(rest, row, strict=True))))
-
-    def step(position: ir.Expression, lane: ir.Expression, row: Places) -> ir.Statement:
-        at = (*row[:dimension], position, *row[dimension:])
-        before = {stage.buffer: ir.Variable("before", stage.value.type) for stage in carried}
-        now = {stage.buffer: ir.Variable("now", stage.value.type) for stage in group}
-
-        def rule(node: ir.Expression) -> ir.Expression:
-            if not isinstance(node, ir.Load) or node.buffer not in now:
-                return node
-            return now[node.buffer] if reads_before(group, node) is None else before[node.buffer]
-
-        body: ir.Statement = ir.Block(
-            tuple(
-                statement
-                for stage in group
-                for statement in (
-                    *([ir.Store(stage.buffer, at, now[stage.buffer])] if stage.buffer in stored else []),
-                    *([ir.Store(totals[stage.buffer], (lane,), now[stage.buffer])] if stage in carried else []),
-                )
-            )
-        )
-        for stage in reversed(group):
-            value = substitute(ExpressionMap(rule)(stage.value), dict(zip(stage.axes, at, strict=True)))
-            body = ir.Let(now[stage.buffer], value, body)
-        for stage in carried:
-            body = ir.Let(before[stage.buffer], ir.Load(totals[stage.buffer], (lane,)), body)
-        return body
-
-    def along(time: ir.Expression) -> ir.Statement:
-        position = b.subtract(b.subtract(b.extent(extent), 1), time) if scan.reverse else time
-        return side_by_side(lambda lane, row: step(position, lane, row))
-
-    start = [side_by_side(lambda lane, row, of=stage: begin(of, lane, row)) for stage in carried]  # type: ignore[misc]
-    time = ir.Variable("t")
-    body = block(*start, ir.For(time, b.extent(extent), "serial", along(time)))
-    for buffer in totals.values():
-        body = ir.Allocate(buffer, body)
-    return body
+    is_shared = time.is_open or prod(axis.extent for axis in (*rows, time)) >= machine.costs.task
+    if not rows or dimension == len(first.axes) - 1 or lanes == 1 or (rows[-1].is_known and rows[-1].extent < lanes):
+        return taken(body, shared(rows, machine) if is_shared and rows else (), rows)
+    # More of a cache line's neighbours are touched at one time where one stage alone has registers.
+    wide = lanes * BESIDE if len(group) == 1 and rows[-1].extent >= PIECE * lanes else lanes
+    return taken(body, blocked(rows, wide, lanes, machine, is_shared), rows)
 
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
@@ -318,36 +182,46 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
     Along an axis that itself is an index no update meets another one: threads share it. If it is the last index and no
     other needs it, its elements lie side by side, for vectors. The other axes run in order.
     """
-    indices, update = scatter.indices, scatter.update
-    if scatter.operator != "set":
-        update = b.binary(scatter.operator, ir.Load(stage.buffer, indices), update)
+    loops, indices = updates(stage, scatter), scatter.indices
     axes = [LoopAxis.over(axis.variable, axis.extent) for axis in scatter.axes]
     apart = [axis for axis in axes if axis.variable in indices]
-    ordered = [axis for axis in axes if axis not in apart]
     if not apart or 0 in (axis.extent for axis in axes):
-        return block(stage_nest(stage, machine), nested(axes, ir.Store(stage.buffer, indices, update)))
-    *outer, last = apart
+        return block(_filled(stage, machine), loops)
+    ordered = [axis for axis in axes if axis not in apart]
+    names = [axis.variable.name for axis in (*apart, *ordered)]
+    steps: list[Step] = [Reorder(tuple(names))] if [*apart, *ordered] != axes else []
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
-    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
+    *outer, last = apart
+    lanes = _lanes(stage.buffer, indices, scatter.update, last.variable, machine)
     if lanes > 1:
-        loops = nested([*apart, *ordered], ir.Store(stage.buffer, indices, update))
-        updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared), apart)
-    elif indices[-1] is last.variable:
-        piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
-        first, extent = b.multiply(piece, PIECE), last.iterations
-        inner = LoopAxis(inside, PIECE, b.minimum(b.subtract(extent, first), PIECE))
-        here = substitution({last.variable: b.add(first, inside)})
-        store = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
-        pieces = LoopAxis.over(piece, b.divide(b.add(extent, PIECE - 1), PIECE))
-        updates = outer_loops([*outer, pieces], nested([*ordered, inner], store), is_shared)
-    else:
-        updates = outer_loops(apart, nested(ordered, ir.Store(stage.buffer, indices, update)), is_shared)
-    return block(stage_nest(stage, machine), updates)
+        steps += blocked(apart, lanes * PIECE, lanes, machine, is_shared)
+        return block(_filled(stage, machine), taken(loops, steps, axes))
+    if indices[-1] is last.variable:
+        name, inside = last.variable.name, names[len(apart) :]
+        steps.append(Split(name, PIECE, "piece", name, ("rest",)))
+        if last.extent >= PIECE:
+            steps += [Reorder((*inside, name)), Unroll(name)] if inside else [Unroll(name)]
+        if inside and (last.is_open or last.extent % PIECE):
+            steps.append(Reorder((*(f"{one}.rest" for one in inside), "rest")))
+        apart = [*outer, LoopAxis.over(ir.Variable("piece"), b.divide(last.iterations, PIECE))]
+    steps += shared(apart, machine) if is_shared else ()
+    return block(_filled(stage, machine), taken(loops, steps, axes))
 
 
-def varies(buffer: ir.Buffer) -> bool:
-    """Whether an extent of a buffer is known only when a kernel runs."""
-    return not all(isinstance(extent, ir.Constant) for extent in buffer.shape)
+def _selected(stage: ir.Stage, selection: ir.Selection, machine: Machine) -> ir.Statement:
+    """Return the loops of a selection, its rows shared, which looks at a vector of candidates at a time."""
+    pairs = zip(stage.axes, stage.buffer.shape, strict=True)
+    rows = [LoopAxis.over(axis, extent) for axis, extent in pairs if axis is not selection.rank]
+    name, steps = selection.candidate.variable.name, list[Step]()
+    axes = (*rows, LoopAxis.over(selection.candidate.variable, selection.candidate.extent))
+    lanes = lanes_of({load.buffer.dtype for load in loads(stage.value)}, machine)
+    if lanes > 1 and is_compared(stage, selection):
+        steps += [Split(name, lanes, "part", name), Skip(name)]
+    if lanes > 1 and not is_inserted(stage, selection):
+        steps += [Split(CLEAR, min(lanes, FEW), "clear.part", CLEAR), Vectorize(CLEAR)]
+    if rows and (any(axis.is_open for axis in axes) or prod(axis.extent for axis in axes) >= machine.costs.task):
+        steps += shared(rows, machine)
+    return taken(selection_nest(stage, selection), steps, axes)
 
 
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:

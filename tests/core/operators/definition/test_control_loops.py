@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from graft.core.machine.target import target_named
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import Lanes, block, let, loop, tiles
+from graft.core.operators.definition.control_loops import block, let, loop, tiles
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Let, Load, Statement, Store, Variable
 
@@ -65,48 +63,3 @@ def test_tiles_of_a_row_that_varies_halve_until_one_is_left(length: int, step: i
     extent = Variable("extent")
     found = counted(extent, step, lambda body: Let(extent, b.index(length), body))
     assert found == ([1] * length + [0] * (16 - length), sizes)
-
-
-@pytest.mark.parametrize(("target", "count"), [("x86-64", 4), ("x86-64-v3", 8), ("x86-64-v4", 16)])
-def test_a_vector_has_as_many_lanes_as_a_register_has_float32(target: str, count: int) -> None:
-    assert Lanes.of(target_named(target)) == Lanes(count)
-
-
-def test_the_lanes_behind_the_end_of_a_row_are_masked() -> None:
-    lanes = Lanes(4)
-    assert lanes.padded(5) == 8
-    assert lanes.tail_mask(b.index(4), 8) is None
-    source, target = (Buffer(name, "float32", (b.index(extent),)) for name, extent in (("x", 6), ("y", 8)))
-    part = lanes.part(source, (), 1, b.index(4), 5)
-    body = lanes.set_vector(target, (), b.index(4), part)
-    clear = loop(8, lambda i: Store(target, (i,), b.constant(7, "float32")))
-    (result,) = run_function(Function("f", (source, target), 1, Block((clear, body))), [np.arange(6, dtype="float32")])
-    np.testing.assert_array_equal(result, [7, 7, 7, 7, 5, 0, 0, 0])
-
-
-def test_one_lane_is_a_scalar() -> None:
-    lanes, value = Lanes(1), b.constant(2, "float32")
-    assert lanes.splat(value) is value
-    assert lanes.ramp(b.index(3)) == b.index(3)
-    assert lanes.joined("add", value) is value
-
-
-def test_a_tile_of_sums_is_what_its_rows_and_columns_multiply_to() -> None:
-    lanes, rows, depth = Lanes(4), 2, 3
-    left, right, target = (
-        Buffer(name, "float32", tuple(map(b.index, shape)))
-        for name, shape in (("l", (rows, depth)), ("r", (depth, 8)), ("y", (rows, 8)))
-    )
-    body = lanes.tile(
-        range(rows),
-        [0, 4],
-        depth,
-        lambda line, k: Load(left, (b.index(line), k)),
-        lambda k, place: lanes.vector(right, (k,), b.index(place)),
-        lambda line, place: lanes.zeros("float32"),
-        lambda line, place, total: lanes.set_vector(target, (b.index(line),), b.index(place), total),
-    )
-    random = np.random.default_rng(0)
-    x, w = (random.integers(-3, 4, shape).astype("float32") for shape in ((rows, depth), (depth, 8)))
-    (result,) = run_function(Function("f", (left, right, target), 1, body), [x, w])
-    np.testing.assert_array_equal(result, x @ w)

@@ -3,42 +3,43 @@
 import numpy as np
 import pytest
 
-from graft.core.schedule.loops.accumulate import identity_of, joined
-from graft.core.tensor_ir import numerics
-from graft.core.tensor_ir.ir import Binary, BinaryOperator, Variable
-from graft.core.types import BOOL, FLOAT32, Type
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import X86_64_V3, X86_64_V4
+from graft.core.schedule.loops.accumulate import joined, reduce_inner
+from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, Stored
+from graft.core.schedule.primitives.vectorize import finished
+from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import Binary, Variable
+from graft.core.types import FLOAT32, INT64, Type
 
-NUMBERS = {
-    "float32": [-np.inf, -1.5, 0.0, 3.0, np.inf], "int8": [-128, -1, 0, 127], "uint8": [0, 1, 255],
-    "int64": [-(2**63), 5, 2**63 - 1],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("operator", ["add", "mul", "min", "max"])
-def test_the_identity_of_an_operator_changes_nothing(operator: BinaryOperator, dtype: str) -> None:
-    neutral = numerics.constant(identity_of(operator, Type(dtype)).value, dtype)
-    for number in NUMBERS[dtype]:
-        value = np.array(number, dtype)
-        assert numerics.binary(operator, neutral, value) == value
+ZERO, ONE = ir.Constant(0, INT64), ir.Constant(1, INT64)
+LENGTHS = (3, 8, 15, 16, 17, 40, 63, 64, 65, 100, 128, 200, 201)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("operator", ["and", "or", "xor"])
-def test_the_identity_of_a_bitwise_operator_changes_nothing(operator: BinaryOperator, dtype: str) -> None:
-    neutral = numerics.constant(identity_of(operator, Type(dtype)).value, dtype)
-    for number in NUMBERS[dtype]:
-        value = np.array(number, dtype)
-        assert numerics.binary(operator, neutral, value) == value
+def row_of(extent: ir.Expression, places: int) -> tuple[FlatStage, ir.Buffer, ir.Buffer]:
+    """The sum of the squares of a row, which are stored beside."""
+    x, squares, y = (ir.Buffer(name, "float32", (size,)) for name, size in (("x", extent), ("z", extent), ("y", ONE)))
+    k, square = Variable("k"), Variable("square", FLOAT32)
+    own = ir.Load(x, (k,))
+    beside = Stored(square, squares, k, Binary("mul", own, own))
+    axis = LoopAxis.over(k, extent, places)
+    initial = ir.Constant(0.5, FLOAT32)
+    return FlatStage(y, ZERO, (), square, (axis,), "add", initial, stored=beside), x, squares
 
 
-@pytest.mark.parametrize(("operator", "neutral"), [("and", True), ("min", True), ("or", False), ("max", False)])
-def test_of_bools_all_hold_or_any_does(operator: BinaryOperator, neutral: bool) -> None:
-    assert identity_of(operator, BOOL).value is neutral
-
-
-def test_the_identity_of_a_vector_is_a_scalar() -> None:
-    assert identity_of("add", FLOAT32.with_lanes(8)).type == FLOAT32
+@pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4], ids=["no masks", "masks"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["known", "open"])
+def test_rows_of_every_length_are_reduced_and_stored_beside(machine: Machine, is_open: bool) -> None:
+    for length in LENGTHS:
+        extent: ir.Expression = Variable("n") if is_open else ir.Constant(length, INT64)
+        stage, x, squares = row_of(extent, 256)
+        body = finished(reduce_inner(stage, stage.reduced[0], machine.vector_bytes // 4, machine), (x,))
+        function = ir.Function("f", (x, squares, stage.target), 2, body)
+        row = np.random.default_rng(length).standard_normal(length).astype(np.float32)
+        found, total = run_function(function, [row], [(length,), (1,)])
+        np.testing.assert_array_equal(found, row * row)
+        np.testing.assert_allclose(total[0], 0.5 + (row.astype(np.float64) ** 2).sum(), rtol=1e-6)
 
 
 def test_parts_of_a_sum_are_joined_by_its_operator() -> None:

@@ -6,6 +6,7 @@ from graft.core.schedule.primitives.plain_nest import plain_nest
 from graft.core.schedule.primitives.step import loops
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.visit import loads
@@ -34,7 +35,7 @@ stage y: float32[{m}] at (i) = reduce max over d < 3 from float32(-inf): x[i, d 
 def nest(text):
     stages = parse_stages(text)
     written = [stage.buffer for stage in stages]
-    read = dict.fromkeys(load.buffer for stage in stages for load in loads(stage.value))
+    read = dict.fromkeys(load.buffer for stage in stages for load in loads(*stage_expressions(stage)))
     inputs = [buffer for buffer in read if buffer not in written]
     return stages, plain_nest("f", stages, inputs, written[-1:])
 

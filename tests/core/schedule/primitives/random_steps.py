@@ -91,6 +91,7 @@ ROWS = (
     (1, "hoist {one}"),
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
+    (1, "skip {one}"),
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),

@@ -4,13 +4,49 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graft.core.schedule.primitives.rfactor import identity_of
 from graft.core.schedule.primitives.schedule_text import apply_schedule
 from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import BinaryOperator
 from graft.core.tensor_ir.parser import parse_function
+from graft.core.types import BOOL, FLOAT32, Type
 from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import check, matmul, nest
 from tests.core.schedule.primitives.random_steps import check_same
+
+NUMBERS = {
+    "float32": [-np.inf, -1.5, 0.0, 3.0, np.inf], "int8": [-128, -1, 0, 127], "uint8": [0, 1, 255],
+    "int64": [-(2**63), 5, 2**63 - 1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("operator", ["add", "mul", "min", "max"])
+def test_the_identity_of_an_operator_changes_nothing(operator: BinaryOperator, dtype: str) -> None:
+    neutral = numerics.constant(identity_of(operator, Type(dtype)).value, dtype)
+    for number in NUMBERS[dtype]:
+        value = np.array(number, dtype)
+        assert numerics.binary(operator, neutral, value) == value
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("operator", ["and", "or", "xor"])
+def test_the_identity_of_a_bitwise_operator_changes_nothing(operator: BinaryOperator, dtype: str) -> None:
+    neutral = numerics.constant(identity_of(operator, Type(dtype)).value, dtype)
+    for number in NUMBERS[dtype]:
+        value = np.array(number, dtype)
+        assert numerics.binary(operator, neutral, value) == value
+
+
+@pytest.mark.parametrize(("operator", "neutral"), [("and", True), ("min", True), ("or", False), ("max", False)])
+def test_of_bools_all_hold_or_any_does(operator: BinaryOperator, neutral: bool) -> None:
+    assert identity_of(operator, BOOL).value is neutral
+
+
+def test_the_identity_of_a_vector_is_a_scalar() -> None:
+    assert identity_of("add", FLOAT32.with_lanes(8)).type == FLOAT32
 
 
 def test_a_split_sum_has_parts_of_its_own_that_are_added_up_behind_it():
@@ -36,6 +72,19 @@ def test_parts_begin_with_what_changes_nothing(operator, first, steps):
     stage c: int32[4] at (i) = reduce {operator} over k < 5 from int32({first}): a[i, k]
     """)
     check(stages, apply_schedule(function, steps), seed=3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+@pytest.mark.parametrize("operator", ["&", "|", "^"])
+def test_parts_of_bits_begin_with_what_changes_none(operator, dtype):
+    text = f"""function f(a: {dtype}[4, 5]) -> (c: {dtype}[4]) {{
+      serial z < 4 {{ c[z] = a[z, 0] }}
+      serial i < 4 {{ serial k < 5 {{ c[i] = c[i] {operator} a[i, k] }} }}
+    }}"""
+    function = parse_function(text)
+    a = np.random.default_rng(0).integers(0, 100, (4, 5)).astype(dtype)
+    changed = apply_schedule(function, "rfactor c at k in scratch -> parts\nparallel k")
+    check_same(changed, [a], run_function(function, [a]))
 
 
 @pytest.mark.parametrize("operator", ["min", "max"])

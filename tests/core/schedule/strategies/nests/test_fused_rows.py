@@ -151,7 +151,7 @@ def test_a_sum_to_one_block_of_columns_is_split_into_parts_of_rows():
     function = check(
         kernel_of(COLUMNS, Trait.REDUCTION), [np.random.default_rng(2).random((512, 768), np.float32)], 1e-4
     )
-    assert "parallel task < 16" in str(function)
+    assert "parallel part < 16" in str(function)
 
 
 def test_columns_enough_for_all_threads_are_not_split():

@@ -1,7 +1,8 @@
-"""The loops of a selection: what is better than the last of the best so far is collected, and sorted now and then.
+"""A selection as plain loops: what is better than the last of the best so far is collected, and sorted now and then.
 
 The best and what has come since lie one behind another. Where these might become too many they are sorted, equal keys
-in the order of their positions, and all but the best are forgotten; most candidates are only compared, in vectors.
+in the order of their positions, and all but the best are forgotten; most candidates are only compared: `skip` leaves
+out those of a vector of which none is good enough.
 Keys are sorted by their digits, as unsigned integers in the same order, so that a row takes time in proportion to its
 candidates. A few ranks are not worth tables of digits, and custom datatypes have no such integers: there each key is
 inserted where it belongs.
@@ -12,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import block, let, loop
-from graft.core.schedule.loops.loop_frames import loops_around
-from graft.core.schedule.primitives.statements import ramp, wide
-from graft.core.schedule.primitives.vectorize import vectorize_expression
+from graft.core.operators.definition.control_loops import block, let
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.statements import allocate
+from graft.core.tensor_ir.statements import allocate, loops_over
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import SIGNED, element_bits, is_custom
 
 ZERO = (b.index(0),)
@@ -27,50 +25,54 @@ FEW = 16
 """Ranks up to which a key is inserted among the best: to clear and add up the tables of a sort costs more."""
 DIGIT = 8
 """The bits of a digit; there are at least two of them, so that sorting ends where it began."""
-Keys = Callable[..., ir.Expression]
-"""The key of a candidate, or of a vector of them with a mask."""
+CLEAR = "sort.clear"
+"""The loop that clears the table of a digit."""
 Take = Callable[[ir.Expression, ir.Expression], ir.Statement]
 """What is done with a key and its candidate."""
 
 
-def selection_loops(stage: ir.Stage, selection: ir.Selection, lanes: int, machine: Machine) -> ir.Statement:
-    """Return the loops of a selection, which compares ``lanes`` candidates at a time."""
+def selection_nest(stage: ir.Stage, selection: ir.Selection) -> ir.Statement:
+    """Return the loops of a selection: over rows, and over candidates, which have the names of their axes."""
     dimension, shape = stage.axes.index(selection.rank), b.counts(stage.buffer)
-    rows = [(axis, ir.Variable(axis.name)) for axis in stage.axes if axis is not selection.rank]
-    extents = [extent for place, extent in enumerate(shape) if place != dimension]
-    candidates, dtype = b.counted(selection.candidate.extent), stage.value.type.dtype
-    ranks = shape[dimension]
-
-    def key(candidate: ir.Expression, mask: ir.Expression | None = None) -> ir.Expression:
-        found = vectorize_expression(stage.value, {**dict(rows), selection.candidate.variable: candidate}, mask)
-        return found if is_custom(dtype) else _ordered(found, selection.largest)
-
-    def result(rank: ir.Expression) -> ir.Statement:
-        at = [variable for _, variable in rows]
-        return ir.Store(
-            stage.buffer, (*at[:dimension], rank, *at[dimension:]), ir.Load(best.places, (b.index(0), rank))
-        )
-
-    inserts = is_custom(dtype) or (isinstance(ranks, int) and ranks <= FEW)
+    at = [ir.Variable(axis.name) for axis in stage.axes]
+    axes = [one for place, one in enumerate(zip(at, stage.buffer.shape, strict=True)) if place != dimension]
+    candidate, dtype = ir.Variable(selection.candidate.variable.name), stage.value.type.dtype
+    value = substitute(stage.value, {**dict(zip(stage.axes, at, strict=True)), selection.candidate.variable: candidate})
+    candidates, ranks = b.counted(selection.candidate.extent), shape[dimension]
+    inserts = is_inserted(stage, selection)
     if is_custom(dtype):
-        best = _Best(dtype, ranks, candidates, 1, ranks, selection.largest)
+        best = _Best(dtype, ranks, candidates, ranks, value, candidate, selection.largest)
     else:
-        size = ranks if inserts else _room(ranks, candidates, lanes)
-        best = _Best(f"uint{element_bits(b.wide(dtype))}", ranks, candidates, lanes, size)
-    collected = best.inserted(key) if inserts else best.collected(key)
-    line = allocate([best.count, best.places, best.keys], block(collected, loop(ranks, result, name="rank")))
-    axes = [(ir.Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
-    for (_, variable), (axis, _) in zip(rows, axes, strict=True):  # names of their own, since steps go by name
-        line = ir.Let(variable, axis, line)
-    work = b.product_of((*extents, candidates))
-    return loops_around(axes, line, not isinstance(work, int) or work >= machine.costs.task)
+        size = ranks if inserts else _room(ranks, candidates)
+        key = _ordered(value, selection.largest)
+        best = _Best(f"uint{element_bits(b.wide(dtype))}", ranks, candidates, size, key, candidate)
+    result = ir.Store(stage.buffer, tuple(at), ir.Load(best.places, (b.index(0), at[dimension])))
+    collected = best.inserted() if inserts else best.collected()
+    behind = _loop(at[dimension], ranks, result)
+    return loops_over(axes, allocate([best.count, best.places, best.keys], block(collected, behind)))
 
 
-def _room(ranks: b.Count, candidates: b.Count, lanes: int) -> b.Count:
+def is_inserted(stage: ir.Stage, selection: ir.Selection) -> bool:
+    """Whether each candidate is inserted where it belongs; else candidates are sorted by digits now and then."""
+    ranks = b.counts(stage.buffer)[stage.axes.index(selection.rank)]
+    return is_custom(stage.value.type.dtype) or (isinstance(ranks, int) and ranks <= FEW)
+
+
+def is_compared(stage: ir.Stage, selection: ir.Selection) -> bool:
+    """Whether candidates are compared with the best so far; else all are sorted."""
+    ranks, candidates = b.counts(stage.buffer)[stage.axes.index(selection.rank)], b.counted(selection.candidate.extent)
+    return is_inserted(stage, selection) or _room(ranks, candidates) != candidates
+
+
+def _room(ranks: b.Count, candidates: b.Count) -> b.Count:
     """How many candidates are kept: as many as two steps bring beside the best, or all where their number varies."""
     if isinstance(ranks, int) and isinstance(candidates, int):
-        return min(candidates, 3 * -(-ranks // lanes) * lanes)
+        return min(candidates, 3 * -(-ranks // FEW) * FEW)
     return candidates
+
+
+def _loop(variable: ir.Variable, extent: b.Count, body: ir.Statement) -> ir.Statement:
+    return loops_over([(variable, b.extent(extent))], body)
 
 
 def _ordered(key: ir.Expression, largest: bool) -> ir.Expression:
@@ -103,8 +105,10 @@ class _Best:
     dtype: str
     ranks: b.Count
     candidates: b.Count
-    lanes: int
     size: b.Count
+    key: ir.Expression
+    """The key of a candidate, which is a variable."""
+    candidate: ir.Variable
     largest: bool = False
     keys: ir.Buffer = field(init=False)
     places: ir.Buffer = field(init=False)
@@ -150,87 +154,58 @@ class _Best:
 
     def _wanted(self, key: ir.Expression) -> ir.Expression:
         """Whether a key may be among the best."""
-        lanes = key.type.lanes
         if isinstance(self.size, int) and isinstance(self.ranks, int) and self.size > self.ranks:  # sorted now and then
-            return b.less_equal(key, wide(ir.Load(self.limit, ZERO), lanes))
-        is_open = wide(b.less(self.taken, self.ranks), lanes)
-        return b.either(is_open, self._before(key, wide(self._last, lanes)))
+            return b.less_equal(key, ir.Load(self.limit, ZERO))
+        return b.either(b.less(self.taken, self.ranks), self._before(key, self._last))
 
-    def _look(self, first: ir.Expression, end: ir.Expression | int, key: Keys, take: Take) -> ir.Statement:
-        """Take of candidates from ``first`` to ``end`` what may be among the best; a vector is looked at at once."""
-        part = ir.Variable("part")
-        count = b.divide(b.add(b.subtract(end, first), self.lanes - 1), self.lanes)
-        return ir.For(part, count, "serial", self._part(b.add(first, b.multiply(part, self.lanes)), key, take))
-
-    def _part(self, first: ir.Expression, key: Keys, take: Take) -> ir.Statement:
-        def consider(candidate: ir.Expression) -> ir.Statement:
-            return let(key(candidate), lambda value: ir.If(self._wanted(value), take(value, candidate)), "key")
-
-        if self.lanes == 1:
-            return consider(first)
-        some, mask = ramp(first, self.lanes), None
-        if not isinstance(self.candidates, int) or self.candidates % self.lanes:
-            mask = b.less(some, wide(b.extent(self.candidates), self.lanes))
-        hits = self._wanted(wide(key(some, mask), self.lanes))
-        lane = ir.Variable("lane")
-        count = b.minimum(b.subtract(b.extent(self.candidates), first), self.lanes)
-        each = ir.For(lane, count, "serial", consider(b.add(first, lane)))
-        return ir.If(ir.Horizontal("or", hits if mask is None else b.both(hits, mask)), each)
+    def _look(self, first: ir.Expression, count: b.Count, take: Take) -> ir.Statement:
+        """Take of so many candidates from ``first`` on what may be among the best."""
+        place = b.add(first, self.candidate)
+        key = substitute(self.key, {self.candidate: place})
+        return _loop(self.candidate, count, let(key, lambda own: ir.If(self._wanted(own), take(own, place)), "key"))
 
     # ---- By digits
 
-    def collected(self, key: Keys) -> ir.Statement:
+    def collected(self) -> ir.Statement:
         """Return what takes candidates as long as there is room for those of another step, and sorts them then."""
         if self.size == self.candidates:
-            fill = loop(self.size, lambda candidate: self._put(candidate, key(candidate), candidate), name="k")
+            fill = _loop(self.candidate, self.size, self._put(self.candidate, self.key, self.candidate))
             return ir.Allocate(self.numbers, block(fill, self._sorted(b.extent(self.size))))
         assert isinstance(self.size, int) and isinstance(self.candidates, int) and isinstance(self.ranks, int), self
         ranks, room, candidates = self.ranks, self.size, self.candidates
-        step = room // 3
-        steps = -(-candidates // step)
+        size = room // 3
+        steps, step = -(-candidates // size), ir.Variable("select.step")
 
         def append(value: ir.Expression, candidate: ir.Expression) -> ir.Statement:
             return block(self._put(self.taken, value, candidate), self._take(b.add(self.taken, 1)))
 
-        def look(number: ir.Expression) -> ir.Statement:
-            first = b.multiply(number, step)
-            end = b.minimum(b.add(first, step), b.index(candidates))
-            limit = ir.Store(
-                self.limit, ZERO, b.subtract(b.maximum(self._last, 1), 1)
-            )  # the same key would come behind
-            forget = block(self._sorted(self.taken), self._take(b.index(ranks)), limit)
-            are_many = b.either(b.greater(self.taken, room - step), b.equal(number, steps - 1))
-            return block(self._look(first, end, key, append), ir.If(are_many, forget))
-
+        first = b.multiply(step, size)
+        # The same key would come behind.
+        limit = ir.Store(self.limit, ZERO, b.subtract(b.maximum(self._last, 1), 1))
+        forget = block(self._sorted(self.taken), self._take(b.index(ranks)), limit)
+        are_many = b.either(b.greater(self.taken, room - size), b.equal(step, steps - 1))
+        count: b.Count = b.minimum(b.subtract(b.index(candidates), first), size) if candidates % size else size
+        looks = block(self._look(first, count, append), ir.If(are_many, forget))
         start = ir.Store(self.limit, ZERO, b.highest(self.keys.dtype))
-        looks = block(start, self._take(b.index(0)), loop(steps, look, name="step"))
-        return allocate([self.numbers, self.limit], looks)
+        return allocate([self.numbers, self.limit], block(start, self._take(b.index(0)), _loop(step, steps, looks)))
 
     def _sorted(self, count: ir.Expression) -> ir.Statement:
         """Sort the first ``count`` candidates by one digit after the other, the least first, none out of order."""
         digits, values = b.dims(self.numbers)
-        lanes = min(self.lanes, values)
-        counted, moved = ir.Variable("place"), ir.Variable("place")
+        digit, value, place = (ir.Variable(f"sort.{name}") for name in ("digit", "value", "place"))
+        at, clear = (digit, value), ir.Variable(CLEAR)
+        total = ir.Buffer("total", "int64", (b.index(1),), memory="register")
 
-        def clear(number: ir.Expression, part: ir.Expression) -> ir.Statement:
-            first = b.multiply(part, lanes)
-            return ir.Store(self.numbers, (number, ramp(first, lanes)), wide(b.index(0), lanes))
+        def begin(had: ir.Expression) -> ir.Statement:
+            own = ir.Store(self.numbers, at, ir.Load(total, ZERO))
+            return block(own, ir.Store(total, ZERO, b.add(ir.Load(total, ZERO), had)))
 
-        def add_up(number: ir.Expression, value: ir.Expression, total: ir.Buffer) -> ir.Statement:
-            had, at = ir.Load(self.numbers, (number, value)), (number, value)
-            begin = ir.Store(self.numbers, at, ir.Load(total, ZERO))
-            return let(had, lambda had: block(begin, ir.Store(total, ZERO, b.add(ir.Load(total, ZERO), had))), "had")
-
-        def begins(number: ir.Expression) -> ir.Statement:
-            total = ir.Buffer("total", "int64", (b.index(1),), memory="register")
-            each = loop(values, lambda value: add_up(number, value, total), name="value")
-            return ir.Allocate(total, block(ir.Store(total, ZERO, b.index(0)), each))
-
+        begins = _loop(value, values, let(ir.Load(self.numbers, at), begin, "had"))
         return block(
-            loop(digits, lambda number: loop(values // lanes, lambda part: clear(number, part), name="part")),
-            ir.For(counted, count, "serial", self._counted(counted)),
-            loop(digits, begins, name="digit"),
-            loop(digits, lambda number: ir.For(moved, count, "serial", self._moved(number, moved)), name="digit"),
+            _loop(digit, digits, _loop(clear, values, ir.Store(self.numbers, (digit, clear), b.index(0)))),
+            loops_over([(place, count)], self._counted(place)),
+            _loop(digit, digits, ir.Allocate(total, block(ir.Store(total, ZERO, b.index(0)), begins))),
+            _loop(digit, digits, loops_over([(place, count)], self._moved(digit, place))),
         )
 
     def _number(self, number: ir.Expression, key: ir.Expression) -> tuple[ir.Expression, ir.Expression]:
@@ -265,7 +240,7 @@ class _Best:
 
     # ---- By comparison
 
-    def inserted(self, key: Keys) -> ir.Statement:
+    def inserted(self) -> ir.Statement:
         """Return what inserts all candidates among the best before them, which stay sorted."""
 
         def insert(value: ir.Expression, candidate: ir.Expression) -> ir.Statement:
@@ -279,10 +254,10 @@ class _Best:
             )
 
             def among(end: ir.Expression) -> ir.Statement:
-                moves = ir.For(ir.Variable("move"), end, "serial", ir.If(fits, move))
+                moves = loops_over([(ir.Variable("select.move"), end)], ir.If(fits, move))
                 put = self._put(ir.Load(hole, ZERO), value, candidate)
                 return block(ir.Store(hole, ZERO, end), moves, put, self._take(b.add(end, 1)))
 
             return ir.Allocate(hole, let(b.minimum(self.taken, b.subtract(b.extent(self.ranks), 1)), among, "end"))
 
-        return block(self._take(b.index(0)), self._look(b.index(0), self.candidates, key, insert))
+        return block(self._take(b.index(0)), self._look(b.index(0), self.candidates, insert))

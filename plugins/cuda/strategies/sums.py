@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import multiply_add
@@ -111,26 +112,32 @@ WRITTEN_OUT = 16
 
 
 class TensorSums(Sums):
-    """Sums by warps: four of each matrix of 16 x 8 in each thread."""
+    """Sums by warps or warpgroups: four of each matrix of 16 x 8 in each thread."""
 
-    instruction = ""
+    unit, rows = WARP, 16
+    """Threads that an instruction belongs to, and its rows."""
+
+    def __init__(self, instruction: str, *what: Any) -> None:
+        self.instruction = instruction
+        super().__init__(*what)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Matrices down and across, and what a thread has of each."""
-        return self.own_rows // 16, self.own_columns // 8, 4
+        """Instructions down, matrices across, and what a thread has of each."""
+        return self.own_rows // self.rows, self.own_columns // 8, 4
 
-    def _warp(self) -> tuple[ir.Expression, ir.Expression]:
-        across = self.columns // self.own_columns
-        warp = b.divide(self.thread, WARP)
-        row, column = b.divide(warp, across), b.modulo(warp, across)
-        return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
+    def own(self) -> tuple[ir.Expression, ir.Expression]:
+        """Return the first row and column of the warp's or warpgroup's sums."""
+        across, number = self.columns // self.own_columns, b.divide(self.thread, self.unit)
+        return b.multiply(b.divide(number, across), self.own_rows), b.multiply(
+            b.modulo(number, across), self.own_columns
+        )
 
     def added(
         self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
     ) -> ir.Statement:
         """Return the tensor instructions."""
-        row, column = self._warp()
+        row, column = self.own()
         depth = 32 * 8 // element_bits(left.dtype)
         term, i, j = ir.Variable("term"), ir.Variable("i"), ir.Variable("j")
         first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
@@ -146,58 +153,11 @@ class TensorSums(Sums):
 
     def each(self, place: Place) -> ir.Statement:
         """Return what is done with two sums of a row at a time."""
-        (row, column), lane = self._warp(), b.modulo(self.thread, WARP)
+        (row, column), lane = self.own(), b.modulo(self.thread, WARP)
+        warp = b.modulo(b.divide(self.thread, WARP), self.unit // WARP)
         i, j, half = ir.Variable("i"), ir.Variable("j"), ir.Variable("half")
         total = ir.Load(self.buffer, (i, j, ir.Ramp(b.multiply(half, 2), 1, 2)))
-        down = b.add(b.add(b.multiply(i, 16), b.divide(lane, 4)), b.multiply(half, 8))
-        beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
-        body = place(b.add(row, down), b.add(column, beside), total, 2)
-        for variable, extent in ((half, 2), (j, self.shape[1]), (i, self.shape[0])):
-            body = unrolled(variable, extent, body)
-        return body
-
-
-class GroupSums(Sums):
-    """Sums by warpgroups: of each 64 rows, a warp has 16, in matrices of 16 x 8 as `TensorSums` has them."""
-
-    instruction = ""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Parts of 64 rows, matrices across, and what a thread has of each."""
-        return self.own_rows // ROWS, self.own_columns // 8, 4
-
-    def _group(self) -> tuple[ir.Expression, ir.Expression]:
-        across = self.columns // self.own_columns
-        group = b.divide(self.thread, WARPGROUP)
-        row, column = b.divide(group, across), b.modulo(group, across)
-        return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
-
-    def added(
-        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
-    ) -> ir.Statement:
-        """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
-        row, column = self._group()
-        i, none = ir.Variable("i"), b.index(0)
-        lines = (b.add(row, b.multiply(i, ROWS)), column)
-        factors = []
-        for buffer, slot, line, turn in zip((left, right), slots, lines, transposed, strict=True):
-            across = 1024 // element_bits(buffer.dtype)
-            place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
-            factors.append(ir.Load(buffer, place))
-        numbers = (self.own_columns, terms, *map(int, transposed))
-        how = tuple(b.constant(number, "int64") for number in numbers)
-        return unrolled(
-            i, self.shape[0], ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, none, none)), *factors, *how))
-        )
-
-    def each(self, place: Place) -> ir.Statement:
-        """Return what is done with two sums of a row at a time."""
-        (row, column), lane = self._group(), b.modulo(self.thread, WARP)
-        warp = b.modulo(b.divide(self.thread, WARP), WARPGROUP // WARP)
-        i, j, half = ir.Variable("i"), ir.Variable("j"), ir.Variable("half")
-        total = ir.Load(self.buffer, (i, j, ir.Ramp(b.multiply(half, 2), 1, 2)))
-        first = b.add(b.add(row, b.multiply(i, ROWS)), b.multiply(warp, 16))
+        first = b.add(b.add(row, b.multiply(i, self.rows)), b.multiply(warp, 16))
         down = b.add(b.add(first, b.divide(lane, 4)), b.multiply(half, 8))
         beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
         body = place(down, b.add(column, beside), total, 2)
@@ -206,17 +166,33 @@ class GroupSums(Sums):
         return body
 
 
-ROWS = 64
-"""Rows of a warpgroup's instruction."""
+class GroupSums(TensorSums):
+    """Sums by warpgroups: of each 64 rows, a warp has 16."""
+
+    unit, rows = WARPGROUP, 64
+
+    def added(
+        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
+    ) -> ir.Statement:
+        """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
+        row, column = self.own()
+        i, none = ir.Variable("i"), b.index(0)
+        lines = (b.add(row, b.multiply(i, self.rows)), column)
+        factors = []
+        for buffer, slot, line, turn in zip((left, right), slots, lines, transposed, strict=True):
+            across = 1024 // element_bits(buffer.dtype)
+            place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
+            factors.append(ir.Load(buffer, place))
+        how = (b.constant(number, "int64") for number in (self.own_columns, terms, *map(int, transposed)))
+        call = ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, none, none)), *factors, *how))
+        return unrolled(i, self.shape[0], call)
 
 
 def sums_of(
     instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
 ) -> Sums:
     """Return sums by an instruction, or by threads without one."""
+    what = name, dtype, columns, own_rows, own_columns, thread
     if not instruction:
-        return ScalarSums(name, dtype, columns, own_rows, own_columns, thread)
-    kind = GroupSums if instruction.startswith("wgmma") else TensorSums
-    sums = kind(name, dtype, columns, own_rows, own_columns, thread)
-    sums.instruction = instruction
-    return sums
+        return ScalarSums(*what)
+    return (GroupSums if instruction.startswith("wgmma") else TensorSums)(instruction, *what)

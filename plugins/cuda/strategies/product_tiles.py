@@ -11,7 +11,7 @@ from graft.core.tensor_ir import ir
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
 from graft.plugins.cuda.strategies.product_parts import Product
-from graft.plugins.cuda.strategies.sums import sums_of, unrolled
+from graft.plugins.cuda.strategies.sums import Held, sums_of, unrolled
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
 Begin = tuple[ir.Expression, ir.Expression]
@@ -51,8 +51,9 @@ class ProductTile:
         first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
         loop = (self._deep if tiles.stages > 1 else self._plain)(steps, first, which, begin)
 
-        def stored(row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int) -> ir.Statement:
-            return self.stored(b.add(begin[0], row), b.add(begin[1], column), total, lanes, which, split, parts)
+        def stored(sums: Held) -> ir.Statement:
+            place = b.add(begin[0], sums.row), b.add(begin[1], sums.column)
+            return self.stored(*place, sums.total, sums.total.type.lanes, which, split, parts)
 
         body: ir.Statement = ir.Block((sums.zeros(), loop, sums.each(stored)))
         for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):

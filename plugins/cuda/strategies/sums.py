@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graft.core.operators.definition import build as b
@@ -13,8 +14,26 @@ from graft.core.types import element_bits
 from graft.plugins.cuda.machines import WARP, WARPGROUP
 from graft.plugins.cuda.strategies.frames import ACCESS
 
-Place = Callable[[ir.Expression, ir.Expression, ir.Expression, int], ir.Statement]
-"""Gives what is done with neighbouring sums of a row: the row and first column within the block, the sums, how many."""
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Neighbouring sums of a row in a thread: row and first column in the block, the row's number in the thread."""
+
+    row: ir.Expression
+    column: ir.Expression
+    own: ir.Expression
+    total: ir.Load
+
+    @property
+    def lanes(self) -> list[ir.Load]:
+        """The sums one by one."""
+        *outer, last = self.total.indices
+        assert isinstance(last, ir.Ramp), last
+        return [ir.Load(self.total.buffer, (*outer, b.add(last.base, lane))) for lane in range(last.lanes)]
+
+
+Place = Callable[[Held], ir.Statement]
+"""Gives what is done with sums."""
 Slots = tuple[ir.Expression, ir.Expression]
 """Which stage of each factor."""
 
@@ -25,18 +44,25 @@ def unrolled(variable: ir.Variable, extent: int, body: ir.Statement) -> ir.State
 
 
 class Sums(ABC):
-    """Sums of ``rows x columns`` of a block, of which a thread or warp has ``own_rows x own_columns``."""
+    """Sums of ``rows x columns`` of a block, of which a thread or warp has ``own_rows x own_columns``.
+
+    A thread has those of ``many`` rows in registers of a ``shape``, and ``across`` neighbouring threads have a row.
+    """
+
+    shape: tuple[int, ...]
+    many: int
+    across: int
 
     def __init__(
         self, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
     ) -> None:
         self.columns, self.own_rows, self.own_columns, self.thread = columns, own_rows, own_columns, thread
+        self.lay()
         self.buffer = ir.Buffer(name, dtype, tuple(map(b.index, self.shape)), memory="register", alignment=ACCESS)
 
-    @property
     @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """The registers of a thread."""
+    def lay(self) -> None:
+        """Set shape, rows, and threads of a row."""
 
     @abstractmethod
     def added(
@@ -60,22 +86,18 @@ class Sums(ABC):
 class ScalarSums(Sums):
     """Sums by threads: columns of both tiles in registers, four neighbouring sums of a row at a time."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
+    def lay(self) -> None:
         """Rows and columns."""
-        return self.own_rows, self.own_columns
-
-    @property
-    def _across(self) -> int:
-        return self.columns // self.own_columns
+        self.many, self.across = self.own_rows, self.columns // self.own_columns
+        self.shape = self.own_rows, self.own_columns
 
     def _column(self, group: ir.Expression) -> ir.Expression:
         """The first column of a group of four: groups of a thread are apart, those of neighbours together."""
-        beside = b.multiply(b.modulo(self.thread, self._across), 4)
-        return b.add(b.multiply(group, 4 * self._across), beside)
+        beside = b.multiply(b.modulo(self.thread, self.across), 4)
+        return b.add(b.multiply(group, 4 * self.across), beside)
 
     def _row(self) -> ir.Expression:
-        return b.multiply(b.divide(self.thread, self._across), self.own_rows)
+        return b.multiply(b.divide(self.thread, self.across), self.own_rows)
 
     def added(
         self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
@@ -103,7 +125,7 @@ class ScalarSums(Sums):
         """Return what is done with four sums of a row at a time."""
         row, group = ir.Variable("row"), ir.Variable("group")
         total = ir.Load(self.buffer, (row, ir.Ramp(b.multiply(group, 4), 1, 4)))
-        body = place(b.add(self._row(), row), self._column(group), total, 4)
+        body = place(Held(b.add(self._row(), row), self._column(group), row, total))
         return unrolled(row, self.own_rows, unrolled(group, self.own_columns // 4, body))
 
 
@@ -121,10 +143,10 @@ class TensorSums(Sums):
         self.instruction = instruction
         super().__init__(*what)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Instructions down, matrices across, and what a thread has of each."""
-        return self.own_rows // self.rows, self.own_columns // 8, 4
+    def lay(self) -> None:
+        """Instructions down, matrices across, and what a thread has of each: two of the rows, with three others."""
+        self.shape = self.own_rows // self.rows, self.own_columns // 8, 4
+        self.many, self.across = 2 * self.shape[0], 4
 
     def own(self) -> tuple[ir.Expression, ir.Expression]:
         """Return the first row and column of the warp's or warpgroup's sums."""
@@ -136,7 +158,7 @@ class TensorSums(Sums):
     def added(
         self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
     ) -> ir.Statement:
-        """Return the tensor instructions."""
+        """Return the tensor instructions; a left factor in registers lies as the sums of another product do."""
         row, column = self.own()
         depth = 32 * 8 // element_bits(left.dtype)
         term, i, j = ir.Variable("term"), ir.Variable("i"), ir.Variable("j")
@@ -145,6 +167,8 @@ class TensorSums(Sums):
             (slot, first, line) if turn else (slot, line, first)
             for slot, line, turn in zip(slots, lines, transposed, strict=True)
         ]
+        if left.memory == "register":
+            places[0] = (i, b.multiply(term, depth // 8), b.index(0))
         factors = ir.Load(left, places[0]), ir.Load(right, places[1])
         how = (b.constant(int(turn), "int64") for turn in transposed)
         call = ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, j, b.index(0))), *factors, *how))
@@ -160,7 +184,7 @@ class TensorSums(Sums):
         first = b.add(b.add(row, b.multiply(i, self.rows)), b.multiply(warp, 16))
         down = b.add(b.add(first, b.divide(lane, 4)), b.multiply(half, 8))
         beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
-        body = place(down, b.add(column, beside), total, 2)
+        body = place(Held(down, b.add(column, beside), b.add(b.multiply(i, 2), half), total))
         for variable, extent in ((half, 2), (j, self.shape[1]), (i, self.shape[0])):
             body = unrolled(variable, extent, body)
         return body

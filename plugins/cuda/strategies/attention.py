@@ -2,8 +2,9 @@
 
 The scores of a tile stay in registers; each row keeps its largest score and the sum of its weights so far, and what was
 summed before is scaled when a larger score is found (FlashAttention, Dao et al. 2022). The threads of a row are
-neighbours in a warp and exchange what they have of it, so that only keys and values need barriers of the block. Where those lie as they are used they are copied past the
-registers, in stages: the next tiles are under way while one is computed.
+neighbours in a warp and exchange what they have of it, so that only keys and values need barriers of the block. Where
+those lie as they are used they are copied past the registers, in stages: the next tiles are under way while one is
+computed.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import AttentionTileParameters
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct
 from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir import ir
@@ -177,7 +178,7 @@ class Attention:
             self.score_sums.zeros(),
             self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
             *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
-            *(() if self.tiles.instruction else (ir.Barrier("warp"),)),
+            *(() if self.tiles.instruction else (ir.Barrier("warp", WARP),)),
             self.value_sums.each(self._scaled),
             self.value_sums.added(self.weight, self.shared[2], (zero, slot), self.tiles.keys, (False, transposed[2])),
             *behind,
@@ -278,7 +279,7 @@ class Attention:
             parts = [ir.Store(added, row, b.add(whole, ir.Shuffle((weight,), (lane,)))) for lane in range(lanes)]
             kept = ir.Block((self._weight(sums, weight), *parts))
             if not self.tiles.instruction:
-                return ir.Let(weight, b.intrinsic("exp", b.subtract(score, vectorized(largest, lanes))), kept)
+                return ir.Let(weight, b.intrinsic("exp", b.subtract(score, wide(largest, lanes))), kept)
             exponents = [(one, b.subtract(b.multiply(one, LOG2_E), largest)) for one in sums.lanes]
             powers = [ir.CallExtern("power_of_2", one) for one in exponents]
             return ir.Block((*powers, ir.Let(weight, score, kept)))
@@ -291,7 +292,7 @@ class Attention:
             return ir.Block((store, ir.If(b.is_nan(ir.Load(total, row)), ir.Store(scale, row, ZERO))))
 
         def cleared(sums: Held) -> ir.Statement:
-            nothing = self._weight(sums, vectorized(ZERO, sums.total.type.lanes))
+            nothing = self._weight(sums, wide(ZERO, sums.total.type.lanes))
             return ir.If(b.is_nan(ir.Load(total, (sums.own,))), nothing)
 
         return (
@@ -334,7 +335,7 @@ class Attention:
     def _scaled(self, sums: Held) -> ir.Statement:
         """Scale what was summed before."""
         total, factor = sums.total, ir.Load(self.scale, (sums.own,))
-        return ir.Store(total.buffer, total.indices, b.multiply(total, vectorized(factor, total.type.lanes)))
+        return ir.Store(total.buffer, total.indices, b.multiply(total, wide(factor, total.type.lanes)))
 
     def _stored(self, outer: list[ir.Variable], begin: ir.Expression, sums: Held) -> ir.Statement:
         weights, query = ir.Variable("weights", FLOAT32), b.add(begin, sums.row)
@@ -358,8 +359,3 @@ class Attention:
         if isinstance(self.queries, int) and self.queries % self.tiles.queries == 0:
             return body
         return ir.If(b.less(query, b.extent(self.queries)), body)
-
-
-def vectorized(value: ir.Expression, lanes: int) -> ir.Expression:
-    """Return a scalar in every lane."""
-    return ir.Broadcast(value, lanes) if lanes > 1 else value

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
@@ -128,8 +129,7 @@ class Fill:
         value = b.cast(vectorize_expression(factor.exact if is_exact else factor.value, {**at, **vector}), self.dtype)
         if inside is None:
             return value
-        zero: ir.Expression = b.constant(0, self.dtype)
-        return b.select(inside, value, ir.Broadcast(zero, lanes) if lanes > 1 else zero)
+        return b.select(wide(inside, lanes), value, wide(b.constant(0, self.dtype), lanes))
 
     def _stored(
         self,

@@ -18,11 +18,11 @@ from graft.core.tensor_ir.visit import substitute
 from graft.core.types import FLOAT32, element_bits
 from graft.plugins.cuda.machines import WARP
 from graft.plugins.cuda.strategies.fills import Fill, copied_bytes
-from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places
+from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places, staged, unrolled
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Axes, Factor
 from graft.plugins.cuda.strategies.product_tiles import over
-from graft.plugins.cuda.strategies.sums import Held, Place, Sums, sums_of, unrolled
+from graft.plugins.cuda.strategies.sums import Held, Place, Sums, sums_of
 
 LOWEST = ir.Constant(float("-inf"), FLOAT32)
 ZERO = ir.Constant(0.0, FLOAT32)
@@ -166,31 +166,40 @@ class Attention:
         return finished(self.anchor.kernel, whole, **knobs)
 
     def _body(self, outer: list[ir.Variable], begin: ir.Expression) -> ir.Statement:
-        zero, step = b.index(0), ir.Variable("step")
+        zero, tiles = b.index(0), self.tiles
         of_scores: At = dict(zip(self.scores.axes[:-2], outer, strict=True))
         of_values: At = dict(zip(self.values.axes[:-2], outer, strict=True))
-        queries, steps = self.fills[0], self.steps
-        first, slot = b.multiply(step, self.tiles.keys), b.modulo(step, self.tiles.stages)
         transposed = [one.is_transposed for one in self.fills]
-        before, brought, behind = self._brought(step, steps, of_scores, of_values)
-        loop = ir.Block((
-            *brought,
-            self.score_sums.zeros(),
-            self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
-            *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
-            *(() if self.tiles.instruction else (ir.Barrier("warp", WARP),)),
-            self.value_sums.each(self._scaled),
-            self.value_sums.added(self.weight, self.shared[2], (zero, slot), self.tiles.keys, (False, transposed[2])),
-            *behind,
-        ))  # fmt: skip
+
+        def used(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
+            first = b.multiply(step, tiles.keys)
+            return ir.Block((
+                self.score_sums.zeros(),
+                self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
+                *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
+                *(() if tiles.instruction else (ir.Barrier("warp", WARP),)),
+                self.value_sums.each(self._scaled),
+                self.value_sums.added(self.weight, self.shared[2], (zero, slot), tiles.keys, (False, transposed[2])),
+            ))  # fmt: skip
+
+        def begun(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
+            """Tiles whose keys all exist are copied where there are stages, the last one is stored with zeros."""
+
+            def filled(*, is_copied: bool) -> ir.Statement:
+                return self._filled(step, slot, of_scores, of_values, is_copied=is_copied)
+
+            if tiles.stages == 1 or (isinstance(self.keys, int) and self.keys % tiles.keys == 0):
+                return filled(is_copied=tiles.stages > 1)
+            is_whole = b.less(b.multiply(b.add(step, 1), tiles.keys), b.add(b.extent(self.keys), 1))
+            return ir.If(is_whole, filled(is_copied=True), filled(is_copied=False))
+
         beside = ir.CallExtern("leave_room", (b.index(2),))
         body: ir.Statement = ir.Block((
-            *((beside,) if self.tiles.threads == FEW else ()),
+            *((beside,) if tiles.threads == FEW else ()),
             self._rows(lambda row: ir.Block((ir.Store(self.top, row, LOWEST), ir.Store(self.total, row, ZERO)))),
             self.value_sums.zeros(),
-            queries.statement(self.shared[0], zero, begin, zero, of_scores),
-            *before,
-            ir.For(step, b.extent(steps), "serial", loop),
+            self.fills[0].statement(self.shared[0], zero, begin, zero, of_scores),
+            staged(self.steps, tiles.stages, begun, lambda _: (), used),
             self.value_sums.each(lambda sums: self._stored(outer, begin, sums)),
         ))  # fmt: skip
         for buffer in self._memory:
@@ -203,29 +212,6 @@ class Attention:
         return unrolled(row, self.score_sums.many, of((row,)))
 
     # ---- Keys and values ----
-
-    def _brought(self, step: ir.Variable, steps: Count, of_scores: At, of_values: At) -> tuple[Statements, ...]:
-        """Return what is done before the loop, in a step before its keys and values are used, and after that."""
-        tiles = self.tiles
-        if tiles.stages == 1:
-            fill = self._filled(step, b.index(0), of_scores, of_values, is_copied=False)
-            return (), (fill, ir.Barrier("block")), (ir.Barrier("block"),)
-        ahead, early = tiles.stages - 1, ir.Variable("early")
-        commit = ir.CallExtern("commit_copies", ())
-
-        def begun(number: ir.Expression) -> ir.Statement:
-            """Tiles whose keys all exist are copied, the last one is stored with zeros behind it."""
-            slot = b.modulo(number, tiles.stages)
-            copied, stored = (self._filled(number, slot, of_scores, of_values, is_copied=one) for one in (True, False))
-            if isinstance(self.keys, int) and self.keys % tiles.keys == 0:
-                fill: ir.Statement = ir.If(b.less(number, b.extent(steps)), copied)
-            else:
-                is_whole = b.less(b.multiply(b.add(number, 1), tiles.keys), b.add(b.extent(self.keys), 1))
-                fill = ir.If(is_whole, copied, ir.If(b.less(number, b.extent(steps)), stored))
-            return ir.Block((fill, commit))
-
-        wait = ir.CallExtern("wait_copies", (b.index(ahead - 1),))
-        return (unrolled(early, ahead, begun(early)),), (wait, ir.Barrier("block"), begun(b.add(step, ahead))), ()
 
     def _filled(
         self, step: ir.Expression, slot: ir.Expression, of_scores: At, of_values: At, *, is_copied: bool

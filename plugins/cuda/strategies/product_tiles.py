@@ -10,8 +10,9 @@ from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
+from graft.plugins.cuda.strategies.frames import staged
 from graft.plugins.cuda.strategies.product_parts import Product
-from graft.plugins.cuda.strategies.sums import Held, sums_of, unrolled
+from graft.plugins.cuda.strategies.sums import Held, sums_of
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
 Begin = tuple[ir.Expression, ir.Expression]
@@ -49,49 +50,25 @@ class ProductTile:
         tiles, sums = self.tiles, self.sums
         steps = over(over(self.product.terms.count, tiles.terms), tiles.splits)
         first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
-        loop = (self._deep if tiles.stages > 1 else self._plain)(steps, first, which, begin)
+        loop = staged(
+            steps, tiles.stages, lambda step, slot: self._fill(slot, b.add(first, step), which, begin), self._seen,
+            lambda _, slot: self._added(slot),
+        )  # fmt: skip
+        opened = (statement for one in self.bulks for statement in one.opened())
 
         def stored(sums: Held) -> ir.Statement:
             place = b.add(begin[0], sums.row), b.add(begin[1], sums.column)
             return self.stored(*place, sums.total, sums.total.type.lanes, which, split, parts)
 
-        body: ir.Statement = ir.Block((sums.zeros(), loop, sums.each(stored)))
+        body: ir.Statement = ir.Block((sums.zeros(), *opened, loop, sums.each(stored)))
         for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):
             body = ir.Allocate(buffer, body)
         return body
 
-    def _plain(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
-        step, none = ir.Variable("step"), b.index(0)
-        fill = self._fill(none, b.add(first, step), which, begin)
-        parts = (fill, *self._seen, ir.Barrier("block"), self._added(none), ir.Barrier("block"))
-        return ir.For(step, b.extent(steps), "serial", ir.Block(parts))
-
-    def _deep(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
-        """Copies for later stages are under way while one is computed."""
-        ahead, step, early = self.tiles.stages - 1, ir.Variable("step"), ir.Variable("early")
-        commit = ir.CallExtern("commit_copies", ())
-
-        def fill(number: ir.Expression, slot: ir.Expression) -> ir.Statement:
-            inside = b.less(number, b.extent(steps))
-            return ir.Block((ir.If(inside, self._fill(slot, b.add(first, number), which, begin)), commit))
-
-        before = unrolled(early, ahead, fill(early, early))
-        later = b.add(step, ahead)
-        loop = ir.Block((
-            ir.CallExtern("wait_copies", (b.index(ahead - 1),)),
-            *(one.waited(step) for one in self.bulks),
-            *self._seen,
-            ir.Barrier("block"),
-            fill(later, b.modulo(later, self.tiles.stages)),
-            self._added(b.modulo(step, self.tiles.stages)),
-        ))  # fmt: skip
-        opened = (statement for one in self.bulks for statement in one.opened())
-        return ir.Block((*opened, before, ir.For(step, b.extent(steps), "serial", loop)))
-
-    @property
-    def _seen(self) -> tuple[ir.Statement, ...]:
-        """What makes that a warpgroup's instructions see what threads have stored, once all have met."""
-        return (ir.CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
+    def _seen(self, step: ir.Expression) -> list[ir.Statement]:
+        """Return what waits for bulk copies, and lets a warpgroup's instructions see what threads have stored."""
+        fences = [ir.CallExtern("fence_async", ())] if self.tiles.is_of_group else []
+        return [*(one.waited(step) for one in self.bulks), *fences]
 
     def _added(self, slot: ir.Expression) -> ir.Statement:
         transposed = [fill.is_transposed for fill in self.fills]

@@ -12,7 +12,7 @@ from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import WARP, WARPGROUP
-from graft.plugins.cuda.strategies.frames import ACCESS
+from graft.plugins.cuda.strategies.frames import ACCESS, repeated, unrolled
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,6 @@ Place = Callable[[Held], ir.Statement]
 """Gives what is done with sums."""
 Slots = tuple[ir.Expression, ir.Expression]
 """Which stage of each factor."""
-
-
-def unrolled(variable: ir.Variable, extent: int, body: ir.Statement) -> ir.Statement:
-    """Return copies of a body."""
-    return ir.For(variable, b.index(extent), "unrolled", body)
 
 
 class Sums(ABC):
@@ -117,9 +112,7 @@ class ScalarSums(Sums):
         product = multiply_add(ir.Broadcast(ir.Load(here, (row,)), 4), vector, ir.Load(self.buffer, at))
         each = ir.Let(vector, line, unrolled(row, self.own_rows, ir.Store(self.buffer, at, product)))
         body = ir.Allocate(here, ir.Block((load, unrolled(group, self.own_columns // 4, each))))
-        if terms <= WRITTEN_OUT:
-            return unrolled(term, terms, body)
-        return ir.For(term, b.index(terms), "serial", body)
+        return repeated(term, terms, body)
 
     def each(self, place: Place) -> ir.Statement:
         """Return what is done with four sums of a row at a time."""
@@ -127,10 +120,6 @@ class ScalarSums(Sums):
         total = ir.Load(self.buffer, (row, ir.Ramp(b.multiply(group, 4), 1, 4)))
         body = place(Held(b.add(self._row(), row), self._column(group), row, total))
         return unrolled(row, self.own_rows, unrolled(group, self.own_columns // 4, body))
-
-
-WRITTEN_OUT = 16
-"""Terms of a stage that are written out."""
 
 
 class TensorSums(Sums):

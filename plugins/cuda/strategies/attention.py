@@ -105,5 +105,4 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
 
 
 ANCHORS = frozenset({Trait.ATTENTION})
-STRATEGY = Strategy("cuda.attention", ANCHORS, build, candidates=_candidates, rounds=_rounds)
-VARYING = replace(STRATEGY, name="cuda.attention_varying", varies=True)
+STRATEGY = Strategy("cuda.attention", ANCHORS, build, candidates=_candidates, rounds=_rounds, varies=None)

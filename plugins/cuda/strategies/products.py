@@ -222,6 +222,12 @@ def start(product: Product, at: dict[Variable, Expression]) -> Expression:
 
 ANCHORS = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION})
 STRATEGY = Strategy(
-    "cuda.product", ANCHORS, build, candidates=_candidates, is_for_integers=True, cost=_cost, rounds=_rounds
+    "cuda.product",
+    ANCHORS,
+    build,
+    candidates=_candidates,
+    is_for_integers=True,
+    cost=_cost,
+    rounds=_rounds,
+    varies=None,
 )
-VARYING = replace(STRATEGY, name="cuda.product_varying", varies=True)

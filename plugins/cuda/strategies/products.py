@@ -20,14 +20,13 @@ from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_family
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
-from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, Function, Load, Statement, Store, Variable
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import BULK, LAUNCH_SECONDS, SPEEDS
 from graft.plugins.cuda.strategies.bulk import bulk_side, tiled
-from graft.plugins.cuda.strategies.copied_images import CopiedImage, copied_image, with_channels_inside
+from graft.plugins.cuda.strategies.copied_factors import CopiedFactor, copied_factor, with_channels_inside
 from graft.plugins.cuda.strategies.fills import copied_bytes
 from graft.plugins.cuda.strategies.frames import bound, launched, places
 from graft.plugins.cuda.strategies.packing import Packed
@@ -55,12 +54,12 @@ ROUNDED = {"bf16": ("mma_bfloat16", "bfloat16"), "fp16": ("mma_float16", "float1
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A product, the extents and instructions that tiles are chosen for, the types of both factors, a copied image."""
+    """A product, the extents and instructions that tiles are chosen for, the types of both factors, a copied one."""
 
     packed: Packed
     problem: Problem
     dtypes: tuple[str, str]
-    copy: CopiedImage | None = None
+    copy: CopiedFactor | None = None
 
     def cycles(self, machine: Machine, parameters: BlockTileParameters | None = None) -> float:
         """Return a model of the cycles with tiles that are wanted, or the best, and of what makes the copy."""
@@ -117,16 +116,16 @@ def _wanted(anchor: Anchor, target: Target) -> _Wanted | Reject:
     if not instruction and product.total.dtype not in ("float32", "int32"):
         return Reject("dtype", f"sums of {product.total.dtype} have no tiles")
     ways = [_way(anchor, target, product, instruction, dtypes)]
-    if instruction and product.stage.structure != Contraction():
+    if instruction:
         ways.append(_way(anchor, target, with_channels_inside(product), instruction, dtypes))
-        copy = copied_image(product, anchor.kernel, dtypes)
+        copy = copied_factor(product, anchor.kernel, dtypes)
         ways += [] if copy is None else [_way(anchor, target, copy.product, instruction, dtypes, copy)]
     return min(ways, key=lambda one: one.cycles(target.machine))
 
 
 def _way(
     anchor: Anchor, target: Target, product: Product, instruction: str, dtypes: tuple[str, str],
-    copy: CopiedImage | None = None,
+    copy: CopiedFactor | None = None,
 ) -> _Wanted:  # fmt: skip
     """Return one way to compute a product: constants packed, and how its factors come to a block."""
     size, terms = element_bits(dtypes[0]) // 8, product.terms.known(USUAL)

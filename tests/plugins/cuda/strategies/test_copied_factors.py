@@ -1,4 +1,4 @@
-"""Convolutions by tensor instructions that read a copy of their image: rounded, channels last, with a border."""
+"""Products by tensor instructions that read a copy of a factor: rounded, images channels last, with a border."""
 
 from __future__ import annotations
 
@@ -57,6 +57,20 @@ def test_a_convolution_of_a_copy_is_that_of_the_image(name: str) -> None:
     found = ran(model, {"x": numbers(*shape)}, precision="bf16")
     assert found.error < 2.0**-7
     assert found.schedules[0]["copied"] == "x"
+
+
+@pytest.mark.parametrize(("shape", "columns"), [([70, 64], 72), (["n", 128], 512), ([3, 40, 64], 72)])
+def test_a_matrix_that_is_rounded_is_copied_once(shape: Shape, columns: int) -> None:
+    model = graph([node("MatMul", "x w")], {"x": ("float32", shape)}, {"w": numbers(int(shape[-1]), columns)})
+    found = ran(model, {"x": numbers(*(one if isinstance(one, int) else 70 for one in shape))}, precision="bf16")
+    assert found.error < 2.0**-7
+    assert (found.schedules[0]["copied"], found.schedules[0]["stages"]) == ("x", 3)
+
+
+def test_of_two_matrices_that_are_rounded_none_is_copied() -> None:
+    model = graph([node("MatMul", "x w")], {"x": ("float32", [70, 64]), "w": ("float32", [64, 72])})
+    found = ran(model, {"x": numbers(70, 64), "w": numbers(64, 72)}, precision="bf16")
+    assert found.error < 2.0**-7 and "copied" not in found.schedules[0]
 
 
 def test_images_of_16_bits_are_copied_as_they_are() -> None:

@@ -1,7 +1,7 @@
-"""Images that convolutions by tensor instructions read from a copy: rounded, channels last, with a border of zeros.
+"""Factors that tensor instructions read from a copy: rounded, images also channels last and with a border of zeros.
 
-What a stage of a product brings is then 16 bytes of neighbouring channels that nothing is done to, so that it is copied
-past the registers while others are computed, and a window that leaves the image costs no test.
+What a stage of a product brings is then 16 bytes of neighbours that nothing is done to, so that it is copied past the
+registers while others are computed, and a window that leaves the image costs no test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graft.plugins.cuda.strategies.tiles import USUAL
 
 
 @dataclass(frozen=True)
-class CopiedImage:
+class CopiedFactor:
     """A product that reads a copy, and the stage that makes it of ``source``."""
 
     product: Product
@@ -70,26 +70,39 @@ def with_channels_inside(product: Product) -> Product:
     return replace(product, rows=replace(product.rows, terms=terms), columns=replace(product.columns, terms=terms))
 
 
-def copied_image(product: Product, kernel: Kernel, dtypes: Sequence[str]) -> CopiedImage | None:
-    """Return a convolution that reads a copy of its image, of the type that ``dtypes`` say; None of other products."""
-    window, parts = product.stage.structure, image_and_weights(product.stage)
-    load = parts and element_of(parts[0])
-    if not load or not parts or not isinstance(window, Window) or parts[0] != b.cast(load, parts[0].type.dtype):
+def copied_factor(product: Product, kernel: Kernel, dtypes: Sequence[str]) -> CopiedFactor | None:
+    """Return a product that reads a copy of one factor, of the type that ``dtypes`` say; None where none is wanted."""
+    sides = ("rows", product.rows.value, dtypes[0]), ("columns", product.columns.value, dtypes[1])
+    found = [one for one in sides if _is_wanted(product, kernel, *one[1:])]
+    if len(found) != 1:
         return None
-    if load.buffer not in kernel.inputs or read_places(kernel, load.buffer) != 1:
-        return None
-    side = "rows" if product.rows.value is parts[0] else "columns"
-    dtype, axes = dtypes[side == "columns"], [ir.Variable(f"image{axis}") for axis in range(len(load.indices))]
+    ((side, value, dtype),) = found
+    window, load = product.stage.structure, element_of(value)
+    assert load is not None, value
+    axes = [ir.Variable(f"copied{axis}") for axis in range(len(load.indices))]
     firsts, extents, inside = _box(product, load, axes)
-    channels = window.layout.index(1)
-    order = [*(axis for axis in range(len(axes)) if axis != channels), channels]
+    last = window.layout.index(1) if isinstance(window, Window) else len(axes) - 1
+    order = [*(axis for axis in range(len(axes)) if axis != last), last]
     source = ir.Load(load.buffer, tuple(map(b.add, axes, firsts)), b.all_of(inside))
     buffer = ir.Buffer(f"{load.buffer.name}_copied", dtype, tuple(extents[axis] for axis in order), alignment=16)
     stage = ir.Stage(buffer, tuple(axes[axis] for axis in order), b.cast(source, dtype), origin=product.stage.origin)
     near = ir.Load(buffer, tuple(b.subtract(load.indices[axis], firsts[axis]) for axis in order))
     inner = with_channels_inside(product)
-    factor = replace(getattr(inner, side), value=b.cast(near, parts[0].type.dtype))
-    return CopiedImage(replace(inner, **{side: factor}), stage, load.buffer)
+    factor = replace(getattr(inner, side), value=b.cast(near, value.type.dtype))
+    return CopiedFactor(replace(inner, **{side: factor}), stage, load.buffer)
+
+
+def _is_wanted(product: Product, kernel: Kernel, value: ir.Expression, dtype: str) -> bool:
+    """Whether a factor is the image of a convolution, or a matrix that is rounded."""
+    window, parts, load = product.stage.structure, image_and_weights(product.stage), element_of(value)
+    if load is None or value != b.cast(load, value.type.dtype) or load.buffer in kernel.constants:
+        return False
+    if load.buffer not in kernel.inputs or read_places(kernel, load.buffer) != 1:
+        return False
+    if isinstance(window, Window):
+        return parts is not None and value is parts[0]
+    is_plain = load.mask is None and all(isinstance(one, ir.Variable | ir.Constant) for one in load.indices)
+    return is_plain and bool(load.indices) and load.type.dtype != dtype
 
 
 def _box(

@@ -46,6 +46,8 @@ INSTRUCTIONS = {
     ("float16", "float16"): "mma_float16", ("bfloat16", "bfloat16"): "mma_bfloat16", ("int8", "int8"): "mma_int8",
     ("uint8", "int8"): "mma_uint8_int8", ("int8", "uint8"): "mma_int8_uint8",
 }  # fmt: skip
+COPY_WORTH = 1.1
+"""A factor is copied where the model says that the product takes so many times less by it."""
 GROUP = "wg"
 """What the name of a warp's instruction has in front where it is a warpgroup's."""
 ROUNDED = {"bf16": ("mma_bfloat16", "bfloat16"), "fp16": ("mma_float16", "float16"), "tf32": ("mma_tf32", "float32")}
@@ -120,7 +122,7 @@ def _wanted(anchor: Anchor, target: Target) -> _Wanted | Reject:
         ways.append(_way(anchor, target, with_channels_inside(product), instruction, dtypes))
         copy = copied_factor(product, anchor.kernel, dtypes)
         ways += [] if copy is None else [_way(anchor, target, copy.product, instruction, dtypes, copy)]
-    return min(ways, key=lambda one: one.cycles(target.machine))
+    return min(ways, key=lambda one: one.cycles(target.machine) * (1 if one.copy is None else COPY_WORTH))
 
 
 def _way(

@@ -49,6 +49,7 @@ CASES: dict[str, tuple[onnx.ModelProto, list[int]]] = {
 def _a_launch_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulator has time for small images, of which the copy is no gain on a device."""
     monkeypatch.setattr(products, "LAUNCH_SECONDS", 0.0)
+    monkeypatch.setattr(products, "COPY_WORTH", 0.5)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,7 +88,8 @@ def test_an_image_that_others_read_is_read_as_it_lies() -> None:
     assert found.error < 2.0**-7 and "copied" not in found.schedules[0]
 
 
-def test_bytes_whose_channels_are_last_come_16_at_a_time_without_a_copy() -> None:
+def test_bytes_whose_channels_are_last_come_16_at_a_time_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "COPY_WORTH", 1.0)
     own = {
         "w": RANDOM.integers(-127, 127, (32, 64, 3, 3)).astype(np.int8), "s": np.array(0.02, "f"),
         "z": np.array(3, np.uint8), "ws": np.full(32, 0.01, "f"), "wz": np.zeros(32, np.int8), "r": np.array(4.0, "f"),

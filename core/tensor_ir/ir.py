@@ -345,10 +345,12 @@ class Barrier:
     """Waits until all units within one unit of the level ``scope`` are here: ``block`` for the threads of a block.
 
     All of them reach the same barriers in the same order. Outside of bound loops, ``scope`` is ``queue``: the function
-    waits until everything issued is done and no token is left.
+    waits until everything issued is done and no token is left. With ``units`` the level has no loop of its own: groups
+    of so many neighbouring iterations of the innermost bound loop wait, each by itself, as the threads of a ``warp``.
     """
 
     scope: str
+    units: int = 0
 
 
 @dataclass(frozen=True, slots=True)

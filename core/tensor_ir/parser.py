@@ -251,7 +251,7 @@ class _Parser(TokenReader):
             self.expect("(")
             return ir.CallExtern(name, tuple(self.many(self.expression, ")")))
         if self.accept("barrier"):
-            return ir.Barrier(self.string())
+            return ir.Barrier(self.string(), self.integer() if self.accept("of") else 0)
         if self.accept("issue"):
             return ir.Issue(self.string(), self.block())
         if self.accept("push"):

@@ -181,8 +181,8 @@ class _Printer:
                 raise AssertionError("blocks are printed flat")
             case ir.CallExtern(name, arguments):
                 return [f"{indent}call {quoted(name)}({self.joined(arguments)})"]
-            case ir.Barrier(scope):
-                return [f"{indent}barrier {json.dumps(scope)}"]
+            case ir.Barrier(scope, units):
+                return [f"{indent}barrier {json.dumps(scope)}{f' of {units}' if units else ''}"]
             case ir.Issue(queue, body):
                 return self.braces(f"issue {json.dumps(queue)}", body, indent)
             case ir.Push(source, target):

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from graft.core.operators.definition.table import Cost, OperatorTable, Trait
 from graft.partition.costs import Work, kernel_cost, typical_shape
-from graft.plugins.cuda.machines import SPEEDS, Speed
+from graft.plugins.cuda.machines import LAUNCH_SECONDS, SPEEDS, Speed
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import Precision
 
-LAUNCH_SECONDS = 2.5e-6
-"""From the end of a kernel to the beginning of the next one in a graph of them."""
 MEMORY_SHARE = 0.85
 """The share of the memory's rate that a kernel reaches."""
 BLOCK_SUMS = 1024

@@ -30,11 +30,13 @@ DESCRIBED = 0x3FFFF
 class KernelEmitter(StatementEmitter):
     """Emits the body of one thread."""
 
-    def __init__(self, module: ModuleText, launch: Launch, machine: Machine, device: DeviceText) -> None:
+    def __init__(self, module: ModuleText, launch: Launch, machine: Machine) -> None:
         super().__init__(module)
-        self.launch, self.machine, self.device = launch, machine, device
+        self.launch, self.machine, self.device = launch, machine, DeviceText()
         self.is_aligned = False
         self.shared_bytes = 0
+        self.blocks = 1
+        """For which ptxas leaves registers, at the least."""
         self._shared_now = 0
         self.multiples = Multiples()
         self._units: dict[tuple[str, str], Value] = {}
@@ -119,6 +121,14 @@ class KernelEmitter(StatementEmitter):
                 return
             case ir.CallExtern("copy_async", (ir.Load() as target, ir.Load() as source, ir.Constant(size))):
                 self._copy(target, source, int(size))
+            case ir.CallExtern("exchange", (ir.Load() as target, own, ir.Constant(mask))):
+                other = self.device.exchange(self, self.value(own).text, int(mask))
+                self.emit(f"store float {other}, ptr {self._address(target)}, align 4")
+            case ir.CallExtern("power_of_2", (ir.Load() as target, exponent)):
+                power = self.device.power_of_2(self, self.value(exponent).text)
+                self.emit(f"store float {power}, ptr {self._address(target)}, align 4")
+            case ir.CallExtern("leave_room", (ir.Constant(blocks),)):
+                self.blocks = int(blocks)
             case ir.CallExtern("stay_loop"):
                 self.device.stay_loop(self)
             case ir.CallExtern("commit_copies"):
@@ -141,32 +151,13 @@ class KernelEmitter(StatementEmitter):
                 self.device.report(self, self.pointers[REPORT], 1 + list(FAILURES).index(name), numbers)
             case ir.CallExtern("fence_async"):
                 self.device.fence_async(self)
-            case ir.CallExtern(
-                name,
-                (
-                    ir.Load() as sums,
-                    ir.Load() as left,
-                    ir.Load() as right,
-                    ir.Constant(columns),
-                    ir.Constant(terms),
-                    *transposed,
-                ),
-            ) if name.startswith("wgmma_"):
-                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, transposed)])
-            case ir.CallExtern(
-                name,
-                (
-                    ir.Load() as sums,
-                    ir.Load() as left,
-                    ir.Load() as right,
-                    ir.Constant(swaps_left),
-                    ir.Constant(swaps_right),
-                ),
-            ) if name.startswith("mma_"):
-                factors = (
-                    self._matrices(left, 4, bool(swaps_left)),
-                    self._matrices(right, 2, bool(swaps_right)),
-                )
+            case ir.CallExtern(name, (ir.Load() as sums, ir.Load() as left, ir.Load() as right, *how)):
+                known = [int(one.value) for one in how if isinstance(one, ir.Constant)]
+                transposed = [*map(bool, known[-2:])]
+                if name.startswith("wgmma_"):
+                    self._multiply_group(name, sums, (left, right), (known[0], known[1]), transposed)
+                    return
+                factors = self._matrices(left, 4, transposed[0]), self._matrices(right, 2, transposed[1])
                 self._multiply(name, sums, *factors)
             case _:
                 raise self._refused(f"a call of '{call.name}'")
@@ -231,6 +222,9 @@ class KernelEmitter(StatementEmitter):
         Transposed, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
         """
         first = self._address(place)
+        if place.buffer.memory == "register":  # the words of a product's sums are those of a factor
+            words = [self.let(f"getelementptr inbounds i32, ptr {first}, i64 {number}") for number in range(count)]
+            return [self.let_anew(f"load i32, ptr {word}, align 4, !private !{{}}") for word in words]
         key = (first, str(count))
         if key not in self._words:
             lane = self._lane()
@@ -313,11 +307,6 @@ def _is_wide(copy: ir.CallExtern) -> bool:
     _, source, size = copy.arguments
     assert isinstance(source, ir.Load) and isinstance(size, ir.Constant), "a copy of bytes from a place"
     return int(size.value) > element_bits(source.buffer.dtype) // 8
-
-
-def _is_set(flag: ir.Expression) -> bool:
-    assert isinstance(flag, ir.Constant), flag
-    return bool(flag.value)
 
 
 def _number(extent: ir.Expression) -> int:

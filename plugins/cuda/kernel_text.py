@@ -13,7 +13,6 @@ from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value
 from graft.plugins.codegen.llvm_ir.statement import identifier
 from graft.plugins.cuda.alignment import ALIGNED
-from graft.plugins.cuda.device_text import Ptx
 from graft.plugins.cuda.kernel_emitter import KernelEmitter, expanded, has_vectors
 from graft.plugins.cuda.launches import Launch
 
@@ -37,7 +36,7 @@ def kernel_text(launch: Launch, function: Function, target: Target) -> KernelTex
     machine = target.machine
     module = ModuleText(target)
     module.is_exact = function.is_exact
-    emitter = KernelEmitter(module, launch, machine, Ptx())
+    emitter = KernelEmitter(module, launch, machine)
     parameters = []
     for number, buffer in enumerate(launch.buffers):
         emitter.pointers[buffer] = f"%p{number}"
@@ -56,7 +55,7 @@ def kernel_text(launch: Launch, function: Function, target: Target) -> KernelTex
     lines = ["entry:", *emitter.entry, "  br label %start", "start:", *emitter.lines, "  ret void", "}"]
     shape = ",".join(map(str, launch.block))
     # Without the least number of blocks, ptxas rather spills than has few of them.
-    bounds = f'"nvvm.reqntid"="{shape}" "nvvm.minctasm"="1"'
+    bounds = f'"nvvm.reqntid"="{shape}" "nvvm.minctasm"="{emitter.blocks}"'
     head = f"define ptx_kernel void @{launch.name}({', '.join(parameters)}) nounwind {NO_JUMP_TABLES} {bounds} {{"
     module.functions.append("\n".join([head, *lines]))
     return KernelText(module.text(), emitter.shared_bytes)

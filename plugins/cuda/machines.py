@@ -125,6 +125,8 @@ SPEEDS = {
     "sm_90": Speed(132, 1.78e9, tensor=1024, best=2048, double=64),
     "sm_90a": Speed(132, 1.78e9, tensor=1024, best=2048, double=64),
 }
+LAUNCH_SECONDS = 2.5e-6
+"""From the end of a kernel to the beginning of the next one in a graph of them."""
 
 
 def devices_of(target: Target) -> tuple[Machine, ...]:

@@ -91,7 +91,8 @@ class Sharing:
     def _parts(self, statement: ir.Statement) -> list[ir.Statement]:
         """Return what a unit does in the place of a statement."""
         if isinstance(statement, ir.Barrier):
-            self._pending.clear()
+            if not statement.units:
+                self._pending.clear()
             return [statement]
         match statement:
             case ir.Block(statements):
@@ -207,8 +208,8 @@ def _has_effect(statement: ir.Statement) -> bool:
 class Tree(Step):
     """Lets groups of ``width`` units reduce their parts by halves, so that a loop over all parts is one over groups.
 
-    The units of a group wait for each other alone (at barriers of ``level``); what all wait for in front of the loop
-    moves behind the halves. Sums of floats are taken in another order, as by `Rfactor`.
+    The units of a group wait for each other alone, where no loop is bound to ``level``; what all wait for in front of
+    the loop moves behind the halves. Sums of floats are taken in another order, as by `Rfactor`.
     """
 
     form = "tree {loop} by {unit} {width} {level}"
@@ -239,7 +240,9 @@ class Tree(Step):
             self.fail(f"'{parts.name}' is used otherwise than by each unit for itself, before the loop")
         before = block.statements[here - 1] if here else None
         wait = (before,) if isinstance(before, ir.Barrier) else ()
-        halves = self._halves(unit.variable, parts, operator)
+        levels = {ir.level_of(one.binding) for one in around(function.body, unit.variable) if isinstance(one, ir.For)}
+        barrier = ir.Barrier(self.level, 0 if self.level in levels else self.width)
+        halves = self._halves(unit.variable, parts, operator, barrier)
         halves[-1:] = wait if wait and count > self.width else halves[-1:]
         group = map_statement(loop.body, substitution({loop.variable: combine("mul", loop.variable, self.width)}))
         last = replace(loop, extent=index(count // self.width), body=group)
@@ -261,9 +264,11 @@ class Tree(Step):
                     return part.buffer, store.value.operator
         self.fail(f"'{self.loop}' does more than reduce parts, one of each unit")
 
-    def _halves(self, unit: ir.Variable, parts: ir.Buffer, operator: ir.BinaryOperator) -> list[ir.Statement]:
+    def _halves(
+        self, unit: ir.Variable, parts: ir.Buffer, operator: ir.BinaryOperator, barrier: ir.Barrier
+    ) -> list[ir.Statement]:
         """Return what a unit does, until the first one of its group has the result of all."""
-        barrier, zeros, half = ir.Barrier(self.level), [index(0)] * (len(parts.shape) - 1), self.width // 2
+        zeros, half = [index(0)] * (len(parts.shape) - 1), self.width // 2
         steps: list[ir.Statement] = [barrier]
         while half:
             own, other = ((combine("add", unit, far), *zeros) for far in (0, half))

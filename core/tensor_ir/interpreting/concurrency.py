@@ -28,10 +28,15 @@ class Unit:
     loop: For
     number: int
     epoch: int
+    met: tuple[int, ...] = ()
+    """Since the barrier before: the barriers of groups, by the units of each."""
 
     def is_before(self, later: Unit) -> bool | None:
         """Whether what this did is done when ``later`` begins; None if both are the same iteration."""
-        return None if self.number == later.number else self.epoch != later.epoch
+        if self.number == later.number:
+            return None
+        since = later.met[len(self.met) :]
+        return self.epoch != later.epoch or any(self.number // one == later.number // one for one in since)
 
     def __str__(self) -> str:
         return f"{self.loop.variable.name} = {self.number}"
@@ -173,7 +178,7 @@ def lockstep(
 
     ``home`` is the register of the loop's variable, ``parent`` the level that the loop stands in.
     """
-    run, epoch, base, outer = object(), 0, context.path, context.save()
+    run, epoch, base, outer, met = object(), 0, context.path, context.save(), tuple[int, ...]()
     units = [_Running(number, body(), context.save()) for number in reversed(range(count))]
     for unit in units:
         unit.saved[0][home] = unit.number
@@ -181,7 +186,7 @@ def lockstep(
         waits: list[Barrier | Pop | None] = []
         for unit in units:
             context.restore(unit.saved)
-            context.path = (*base, Unit(run, loop, unit.number, epoch))
+            context.path = (*base, Unit(run, loop, unit.number, epoch, met))
             waits.append(next(unit.steps, None))
             unit.saved = context.save()
         context.restore(outer)
@@ -192,10 +197,13 @@ def lockstep(
                 raise AssertionError(_divergence(loop, units[0].number, first, unit.number, wait))
         if first is None:
             return
+        if isinstance(first, Barrier) and first.units:
+            met += (first.units,)
+            continue
         if isinstance(first, Pop) or first.scope != parent:
             yield first
             base, outer = context.path, context.save()
-        epoch += 1
+        epoch, met = epoch + 1, ()
 
 
 def _divergence(loop: For, first: int, at: Statement | None, second: int, other: Statement | None) -> str:

@@ -212,6 +212,8 @@ class _Verifier:
         inside = levels.index(barrier.scope) if barrier.scope in levels and not scope.queue else len(levels)
         while inside < len(levels) and levels[inside] == barrier.scope:
             inside += 1
+        if barrier.units and inside == len(levels) and not scope.queue:
+            inside = max(len(levels) - 1, 0)
         if inside == len(levels) or "" in levels[inside:]:
             what = f"a barrier outside of its level: no loop is bound below '{barrier.scope}' around it"
             self.fail(what, print_statement(barrier))

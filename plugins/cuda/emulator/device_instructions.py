@@ -14,7 +14,6 @@ WRITES, IS_CONSTANT, IS_ATOMIC = 4, 8, 16
 _FACTORS = {"f16": 0, "bf16": 1, "tf32": 2, "s8": 3, "u8": 4}
 """The emulator's numbers of the types of factors."""
 _ALL = {"-1", "0xffffffff", "4294967295"}
-_STEP_BYTES = 32
 
 
 # ---- Memory ----
@@ -366,6 +365,18 @@ def _multiply_group(to: Emission, one: Instruction) -> None:
     _loaded(to, place, names)
 
 
+def _exchange(to: Emission, one: Instruction) -> None:
+    target, *given = one.operands
+    if "bfly" not in one.parts:
+        raise to.refused(one, "the emulator has exchanges with the thread whose number is another one's xor a mask")
+    place = to.place("words", 6)
+    to.call("exchange", *(f"i32 {to.bits(operand, 'b32')}" for operand in given), f"ptr {place}", f"i32 {one.line}")
+    value, _, is_there = target.partition("|")
+    _loaded(to, place, [value])
+    if is_there:
+        to.write(is_there, "true", "pred")
+
+
 def _nothing(to: Emission, one: Instruction) -> None:
     """What `warpgroup_order` has looked at."""
 
@@ -378,10 +389,10 @@ RULES: Mapping[str, Callable[[Emission, Instruction], None]] = {
     "cp.async.ca": _copy, "cp.async.cg": _copy, "cp.async.commit_group": _commit, "cp.async.wait_group": _wait,
     "cp.async.bulk": _copy_bulk, "mbarrier.init": _open_barrier, "mbarrier.arrive.expect_tx": _expect,
     "mbarrier.try_wait": _wait_barrier, "fence.proxy.async": _fence, "fence.proxy.async::shared::cta": _fence,
-    "fence.proxy.async.shared::cta": _fence, "ldmatrix": _load_matrices, "mma": _multiply,
+    "fence.proxy.async.shared::cta": _fence, "ldmatrix": _load_matrices, "mma": _multiply, "shfl": _exchange,
     "wgmma.mma_async": _multiply_group, "wgmma.fence": _nothing, "wgmma.commit_group": _nothing,
     "wgmma.wait_group": _nothing,
 }  # fmt: skip
 
-COLLECTIVE = ("bar.", "barrier.", "cp.async", "mbarrier.", "ldmatrix.", "mma.", "wgmma.")
+COLLECTIVE = ("bar.", "barrier.", "cp.async", "mbarrier.", "ldmatrix.", "mma.", "shfl.", "wgmma.")
 """What begins the names of instructions that let a thread wait."""

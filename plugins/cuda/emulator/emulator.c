@@ -99,6 +99,7 @@ static int run_warp(int first) {
   }
   moved |= meet(first, last, AT_WARP, NULL);
   moved |= meet(first, first + WARP, AT_MATRICES, load_matrices);
+  moved |= meet(first, first + WARP, AT_EXCHANGE, exchange);
   moved |= meet(first, first + WARP, AT_PRODUCT, multiply_by_warp);
   return moved;
 }

@@ -34,6 +34,21 @@ void load_matrices(int first) {
       }
 }
 
+void graft_emulator_exchange(uint32_t value, uint32_t mask, uint32_t clamp, uint32_t members, uint32_t *word, uint32_t line) {
+  Thread *thread = &emulated.threads[emulated.current];
+  if (clamp != WARP - 1 || members != UINT32_MAX)
+    fail_launch(line, "it exchanges words within %u lanes, of threads %x; the emulator does so within whole warps", clamp + 1, members);
+  thread->operands[0] = value, thread->operands[1] = mask, thread->result = word;
+  suspend(AT_EXCHANGE, line);
+}
+
+/* shfl.sync.bfly: each thread gets the word of the one whose number is its own xor a mask. */
+void exchange(int first) {
+  Thread *warp = &emulated.threads[first];
+  for (int lane = 0; lane < WARP; ++lane)
+    *(uint32_t *)warp[lane].result = (uint32_t)warp[lane ^ (int)(warp[lane].operands[1] & (WARP - 1))].operands[0];
+}
+
 static float half_to_float(uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const float magnitude = exponent == 0    ? ldexpf((float)mantissa, -24)

@@ -13,7 +13,7 @@ enum { WARPGROUP = 128, LINE = 128, PATTERN = 1024 }; /* threads; bytes of a swi
 
 /* What a thread waits for: nothing; the block; its warp, for a barrier or for a tensor instruction; its warpgroup; an
  * mbarrier. */
-typedef enum { READY, AT_BARRIER, AT_WARP, AT_MATRICES, AT_PRODUCT, AT_GROUP, AT_MBARRIER, ENDED } State;
+typedef enum { READY, AT_BARRIER, AT_WARP, AT_MATRICES, AT_EXCHANGE, AT_PRODUCT, AT_GROUP, AT_MBARRIER, ENDED } State;
 
 enum { GENERIC, GLOBAL, SHARED_SPACE, LOCAL };          /* state spaces */
 enum { WRITES = 4, IS_CONSTANT = 8, IS_ATOMIC = 16 }; /* of an access, beside its space */

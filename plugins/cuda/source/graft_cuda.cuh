@@ -33,7 +33,8 @@ typedef unsigned long long uint64_t, uintptr_t;
 
 #define GRAFT_INLINE static __device__ __forceinline__
 /* A kernel by blocks of so many threads; without the least number of blocks, ptxas rather spills than has few of them. */
-#define KERNEL(THREADS) extern "C" __global__ __launch_bounds__(THREADS, 1)
+#define KERNEL(THREADS) KERNEL_BESIDE(THREADS, 1)
+#define KERNEL_BESIDE(THREADS, BLOCKS) extern "C" __global__ __launch_bounds__(THREADS, BLOCKS)
 #define THREAD(AXIS) ((int64_t)threadIdx.AXIS)
 #define BLOCK(AXIS) ((int64_t)blockIdx.AXIS)
 extern __shared__ __align__(128) unsigned char graft_shared[];
@@ -359,6 +360,21 @@ template <int COUNT, bool IS_TRANSPOSED> GRAFT_INLINE Lanes<uint32_t, COUNT> mat
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                  : "=r"(w[0]), "=r"(w[1]) : "r"(at) : "memory");
   }
+  return result;
+}
+
+/* The words of a factor that lie as another product's sums do, in a thread's registers. */
+template <int COUNT> GRAFT_INLINE Lanes<uint32_t, COUNT> words_of(const void *at) {
+  Lanes<uint32_t, COUNT> result;
+  memcpy(&result, at, sizeof result);
+  return result;
+}
+
+/* What the thread of the warp has whose number is this one's xor a mask, and 2 to a power, as the device approximates it. */
+#define exchange(VALUE, MASK) __shfl_xor_sync(0xffffffffu, VALUE, MASK)
+GRAFT_INLINE float power_of_2(float exponent) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
   return result;
 }
 

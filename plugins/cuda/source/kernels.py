@@ -67,7 +67,7 @@ class _KernelWriter(CudaExpressions):
         self.launch, self.of, self.machine = launch, function, machine
         self.is_exact = function.is_exact
         self.may_align = has_vectors(launch)
-        self.shared_bytes = 0
+        self.shared_bytes, self.blocks = 0, 1
         self._shared_now = 0
         self._words: dict[tuple[str, ...], str] = {}
 
@@ -91,14 +91,15 @@ class _KernelWriter(CudaExpressions):
         self.statement(body)
         given = ", ".join(parameters)
         threads, title = self.launch.threads, comment(self.of.origin)
+        kind = f"KERNEL({threads})" if self.blocks == 1 else f"KERNEL_BESIDE({threads}, {self.blocks})"
         if not self.may_align:
-            return "\n".join([f"{title}KERNEL({threads}) void {self.launch.name}({given}) {{", *self.lines, "}\n"])
+            return "\n".join([f"{title}{kind} void {self.launch.name}({given}) {{", *self.lines, "}\n"])
         own = self.reserve(f"{self.launch.name}_thread")
         together = " | ".join(f"(uintptr_t){name}" for name in pointers)
         call = f"{own}<{{}}>({', '.join(names)});"
         return "\n".join([
             f"{title}template <bool ALIGNED> GRAFT_INLINE void {own}({given}) {{", *self.lines, "}",
-            f"KERNEL({threads}) void {self.launch.name}({given}) {{",
+            f"{kind} void {self.launch.name}({given}) {{",
             f"  if (({together}) % {ALIGNED} == 0) {{", f"    {call.format('true')}", "  } else {",
             f"    {call.format('false')}", "  }", "}\n",
         ])  # fmt: skip
@@ -208,6 +209,12 @@ class _KernelWriter(CudaExpressions):
                 numbers = [cast("int64_t", self.value(one)) for one in arguments]
                 code = 1 + list(FAILURES).index(name)
                 self.line(f"report({self.pointers[REPORT]}, {', '.join([str(code), *numbers])});")
+            case ir.CallExtern("exchange", (ir.Load() as target, own, ir.Constant(mask))):
+                self.line(f"{self.place(target.buffer, target.indices)} = exchange({self.value(own)}, {int(mask)});")
+            case ir.CallExtern("power_of_2", (ir.Load() as target, exponent)):
+                self.line(f"{self.place(target.buffer, target.indices)} = power_of_2({self.value(exponent)});")
+            case ir.CallExtern("leave_room", (ir.Constant(blocks),)):
+                self.blocks = int(blocks)
             case ir.CallExtern("commit_copies"):
                 self.line("commit_copies();")
             case ir.CallExtern("wait_copies", (ir.Constant(pending),)):
@@ -223,6 +230,8 @@ class _KernelWriter(CudaExpressions):
     def _matrices(self, place: ir.Load, count: int, is_transposed: bool) -> str:
         """Return the name of this thread's words of a factor, which are loaded once."""
         at = self.place(place.buffer, place.indices)
+        if place.buffer.memory == "register":
+            return f"words_of<{count}>(&{at})"
         key = (at, str(count))
         if key not in self._words:
             last = place.buffer.shape[-1]

@@ -1,9 +1,10 @@
 """Attention in one kernel that never stores the scores: blocks of queries, keys and values a tile at a time.
 
-The scores of a tile stay in shared memory; each row keeps its largest score and the sum of its weights so far, and what
-was summed before is scaled when a larger score is found (FlashAttention, Dao et al. 2022). A warp has rows of its own,
-so that only keys and values need barriers of the block. Where those lie as they are used they are copied past the
-registers, in stages: the next tiles are under way while one is computed.
+The scores of a tile stay in registers; each row keeps its largest score and the sum of its weights so far, and what was
+summed before is scaled when a larger score is found (FlashAttention, Dao et al. 2022). The threads of a row are
+neighbours in a warp and exchange what they have of it, so that only keys and values need barriers of the block. Where
+those lie as they are used they are copied past the registers, in stages: the next tiles are under way while one is
+computed.
 """
 
 from __future__ import annotations
@@ -104,5 +105,4 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
 
 
 ANCHORS = frozenset({Trait.ATTENTION})
-STRATEGY = Strategy("cuda.attention", ANCHORS, build, candidates=_candidates, rounds=_rounds)
-VARYING = replace(STRATEGY, name="cuda.attention_varying", varies=True)
+STRATEGY = Strategy("cuda.attention", ANCHORS, build, candidates=_candidates, rounds=_rounds, varies=None)

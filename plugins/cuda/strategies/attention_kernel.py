@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
@@ -9,6 +10,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import AttentionTileParameters
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct
 from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir import ir
@@ -16,14 +18,17 @@ from graft.core.tensor_ir.visit import substitute
 from graft.core.types import FLOAT32, element_bits
 from graft.plugins.cuda.machines import WARP
 from graft.plugins.cuda.strategies.fills import Fill, copied_bytes
-from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places
+from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places, staged, unrolled
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Axes, Factor
 from graft.plugins.cuda.strategies.product_tiles import over
-from graft.plugins.cuda.strategies.sums import Sums, sums_of, unrolled
+from graft.plugins.cuda.strategies.sums import Held, Place, Sums, sums_of
 
 LOWEST = ir.Constant(float("-inf"), FLOAT32)
 ZERO = ir.Constant(0.0, FLOAT32)
+LOG2_E = ir.Constant(1.4426950408889634, FLOAT32)
+FEW = 256
+"""Threads of a block for which ptxas is told to leave registers for a second one."""
 ACROSS = 16
 """Threads that have the columns of a row together, where there is no instruction."""
 NARROW = {"float16": "mma_float16", "bfloat16": "mma_bfloat16"}
@@ -108,28 +113,27 @@ class Attention:
         )
         self.shared = tuple(one.buffer() for one in self.fills)
         self.score_sums, self.value_sums = sums("score_sums", tiles.keys), sums("value_sums", self.width)
-        pad = ACCESS // 4
-        by_key = (tiles.keys, tiles.queries + pad), (tiles.queries, tiles.keys + pad)
-        self.score = self._buffer("score", "float32", by_key[by_tensors])
-        half = ACCESS * 8 // element_bits(tiles.dtype)
-        self.weight = (
-            self._buffer("weight", tiles.dtype, (tiles.queries, tiles.keys + half)) if by_tensors else self.score
+        if by_tensors:
+            self.weight = replace(self.score_sums.buffer, name="weight", dtype=tiles.dtype)
+        else:
+            shape = (1, tiles.keys, tiles.queries + ACCESS // 4)
+            self.weight = ir.Buffer("weight", "float32", tuple(map(b.index, shape)), memory="shared", alignment=ACCESS)
+        many = b.index(self.score_sums.many)
+        self.top, self.total, self.best, self.scale, self.added, self.other = (
+            ir.Buffer(name, "float32", (many,), memory="register")
+            for name in ("top", "total", "best", "scale", "added", "other")
         )
-        self.parts = self._buffer("parts", "float32", (tiles.threads,))
-        self.scale = self._buffer("scale", "float32", (tiles.queries,))
-
-    def _buffer(self, name: str, dtype: str, shape: tuple[int, ...]) -> ir.Buffer:
-        extents = (1, *shape) if len(shape) > 1 else shape
-        return ir.Buffer(name, dtype, tuple(map(b.index, extents)), memory="shared", alignment=ACCESS)
 
     @property
     def _memory(self) -> tuple[ir.Buffer, ...]:
-        return tuple(dict.fromkeys((*self.shared, self.score, self.weight, self.parts, self.scale)))
+        """Everything that a block or a thread has; registers last."""
+        rows = self.top, self.total, self.best, self.scale, self.added, self.other
+        return (*self.shared, self.weight, *rows, self.score_sums.buffer, self.value_sums.buffer)
 
     def shared_bytes(self) -> int:
         """The bytes of shared memory."""
         total = 0
-        for buffer in self._memory:
+        for buffer in (one for one in self._memory if one.memory == "shared"):
             size = element_bits(buffer.dtype) // 8
             for extent in b.dims(buffer):
                 size *= extent
@@ -162,67 +166,52 @@ class Attention:
         return finished(self.anchor.kernel, whole, **knobs)
 
     def _body(self, outer: list[ir.Variable], begin: ir.Expression) -> ir.Statement:
-        zero, step = b.index(0), ir.Variable("step")
-        top = ir.Buffer("top", "float32", (b.index(1),), memory="register")
-        total = ir.Buffer("total", "float32", (b.index(1),), memory="register")
+        zero, tiles = b.index(0), self.tiles
         of_scores: At = dict(zip(self.scores.axes[:-2], outer, strict=True))
         of_values: At = dict(zip(self.values.axes[:-2], outer, strict=True))
-        queries, steps = self.fills[0], self.steps
-        first, slot = b.multiply(step, self.tiles.keys), b.modulo(step, self.tiles.stages)
         transposed = [one.is_transposed for one in self.fills]
-        before, brought, behind = self._brought(step, steps, of_scores, of_values)
-        loop = ir.Block((
-            *brought,
-            self.score_sums.zeros(),
-            self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
-            self.score_sums.each(lambda *sums: self._scored(outer, begin, first, *sums)),
-            ir.Barrier("warp"),
-            self._weights(top, total),
-            ir.Barrier("warp"),
-            self.value_sums.each(self._scaled),
-            self.value_sums.added(self.weight, self.shared[2], (zero, slot), self.tiles.keys, (False, transposed[2])),
-            *behind,
-        ))  # fmt: skip
+
+        def used(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
+            first = b.multiply(step, tiles.keys)
+            return ir.Block((
+                self.score_sums.zeros(),
+                self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
+                *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
+                *(() if tiles.instruction else (ir.Barrier("warp", WARP),)),
+                self.value_sums.each(self._scaled),
+                self.value_sums.added(self.weight, self.shared[2], (zero, slot), tiles.keys, (False, transposed[2])),
+            ))  # fmt: skip
+
+        def begun(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
+            """Tiles whose keys all exist are copied where there are stages, the last one is stored with zeros."""
+
+            def filled(*, is_copied: bool) -> ir.Statement:
+                return self._filled(step, slot, of_scores, of_values, is_copied=is_copied)
+
+            if tiles.stages == 1 or (isinstance(self.keys, int) and self.keys % tiles.keys == 0):
+                return filled(is_copied=tiles.stages > 1)
+            is_whole = b.less(b.multiply(b.add(step, 1), tiles.keys), b.add(b.extent(self.keys), 1))
+            return ir.If(is_whole, filled(is_copied=True), filled(is_copied=False))
+
+        beside = ir.CallExtern("leave_room", (b.index(2),))
         body: ir.Statement = ir.Block((
-            ir.Store(top, (zero,), LOWEST),
-            ir.Store(total, (zero,), ZERO),
+            *((beside,) if tiles.threads == FEW else ()),
+            self._rows(lambda row: ir.Block((ir.Store(self.top, row, LOWEST), ir.Store(self.total, row, ZERO)))),
             self.value_sums.zeros(),
-            queries.statement(self.shared[0], zero, begin, zero, of_scores),
-            *before,
-            ir.For(step, b.extent(steps), "serial", loop),
-            ir.Barrier("warp"),
-            self._kept(total),
-            ir.Barrier("warp"),
-            self.value_sums.each(lambda *sums: self._stored(outer, begin, *sums)),
+            self.fills[0].statement(self.shared[0], zero, begin, zero, of_scores),
+            staged(self.steps, tiles.stages, begun, lambda _: (), used),
+            self.value_sums.each(lambda sums: self._stored(outer, begin, sums)),
         ))  # fmt: skip
-        for buffer in (*self._memory, top, total, self.score_sums.buffer, self.value_sums.buffer):
+        for buffer in self._memory:
             body = ir.Allocate(buffer, body)
         return body
 
+    def _rows(self, of: Callable[[tuple[ir.Expression]], ir.Statement]) -> ir.Statement:
+        """Return what is done for each row of which a thread has sums."""
+        row = ir.Variable("own")
+        return unrolled(row, self.score_sums.many, of((row,)))
+
     # ---- Keys and values ----
-
-    def _brought(self, step: ir.Variable, steps: Count, of_scores: At, of_values: At) -> tuple[Statements, ...]:
-        """Return what is done before the loop, in a step before its keys and values are used, and after that."""
-        tiles = self.tiles
-        if tiles.stages == 1:
-            fill = self._filled(step, b.index(0), of_scores, of_values, is_copied=False)
-            return (), (fill, ir.Barrier("block")), (ir.Barrier("block"),)
-        ahead, early = tiles.stages - 1, ir.Variable("early")
-        commit = ir.CallExtern("commit_copies", ())
-
-        def begun(number: ir.Expression) -> ir.Statement:
-            """Tiles whose keys all exist are copied, the last one is stored with zeros behind it."""
-            slot = b.modulo(number, tiles.stages)
-            copied, stored = (self._filled(number, slot, of_scores, of_values, is_copied=one) for one in (True, False))
-            if isinstance(self.keys, int) and self.keys % tiles.keys == 0:
-                fill: ir.Statement = ir.If(b.less(number, b.extent(steps)), copied)
-            else:
-                is_whole = b.less(b.multiply(b.add(number, 1), tiles.keys), b.add(b.extent(self.keys), 1))
-                fill = ir.If(is_whole, copied, ir.If(b.less(number, b.extent(steps)), stored))
-            return ir.Block((fill, commit))
-
-        wait = ir.CallExtern("wait_copies", (b.index(ahead - 1),))
-        return (unrolled(early, ahead, begun(early)),), (wait, ir.Barrier("block"), begun(b.add(step, ahead))), ()
 
     def _filled(
         self, step: ir.Expression, slot: ir.Expression, of_scores: At, of_values: At, *, is_copied: bool
@@ -236,132 +225,114 @@ class Attention:
 
     # ---- Scores ----
 
-    def _at(self, row: ir.Expression, column: ir.Expression) -> tuple[ir.Expression, ...]:
-        """Where a score, or the weight that becomes of it for threads, lies."""
-        return (b.index(0), row, column) if self.tiles.instruction else (b.index(0), column, row)
-
-    def _scored(
-        self, outer: list[ir.Variable], begin: ir.Expression, first: ir.Expression, row: ir.Expression,
-        column: ir.Expression, total: ir.Expression, lanes: int,
-    ) -> ir.Statement:  # fmt: skip
-        """Store scores, those of keys that do not exist as minus infinity."""
+    def _scored(self, outer: list[ir.Variable], begin: ir.Expression, first: ir.Expression, sums: Held) -> ir.Statement:
+        """Make scores of products, those of keys that do not exist minus infinity; keep the largest."""
         stores: list[ir.Statement] = []
         epilogue = self.scores.epilogue
-        query = b.add(begin, row)
+        query, best = b.add(begin, sums.row), ir.Load(self.best, (sums.own,))
         if not isinstance(self.queries, int) or self.queries % self.tiles.queries:
             query = b.minimum(query, b.subtract(b.extent(self.queries), 1))
         whole = isinstance(self.keys, int) and self.keys % self.tiles.keys == 0
-        for lane in range(lanes):
-            place = b.add(column, lane)
-            key = b.add(first, place)
+        for lane, one in enumerate(sums.lanes):
+            key = b.add(first, b.add(sums.column, lane))
             known = key if whole else b.minimum(key, b.subtract(b.extent(self.keys), 1))
             point = (*outer, query, known)
-            one: ir.Expression = ir.Shuffle((total,), (lane,))
             initial = substitute(epilogue.initial, dict(zip(epilogue.anchor.axes, point, strict=True)))
             value = b.cast(epilogue.values(point, b.add(one, initial), None)[epilogue.last], "float32")
             if not whole:
                 value = b.select(b.less(key, b.extent(self.keys)), value, LOWEST)
-            stores.append(ir.Store(self.score, self._at(row, place), value))
+            stores.append(ir.Store(one.buffer, one.indices, value))
+            stores.append(ir.Store(self.best, (sums.own,), b.maximum(best, one)))
         return ir.Block(tuple(stores))
 
-    def _weights(self, top: ir.Buffer, total: ir.Buffer) -> ir.Statement:
-        """Return what makes weights of scores: each row by neighbouring threads, which share its keys."""
-        zero, many = b.index(0), self.tiles.threads // self.tiles.queries
-        row, part = b.divide(self.thread, many), b.modulo(self.thread, many)
-        count = self.tiles.keys // many
-        key, other = ir.Variable("key"), ir.Variable("key")
-        best = ir.Buffer("best", "float32", (b.index(1),), memory="register")
-        added = ir.Buffer("added", "float32", (b.index(1),), memory="register")
+    def _weights(self, scored: Place) -> Statements:
+        """Return what makes weights of scores; threads exchange what they have of a row, so that each has all of it."""
+        best, top, total, scale, added = self.best, self.top, self.total, self.scale, self.added
 
-        def place(number: ir.Variable) -> ir.Expression:
-            return b.add(b.multiply(number, many), part)
+        def rescaled(row: tuple[ir.Expression]) -> ir.Statement:
+            """What was known of a row is less by this."""
+            largest = ir.Variable("largest", FLOAT32)
+            less = b.intrinsic("exp", b.subtract(ir.Load(top, row), largest))
+            taken = b.multiply(largest, LOG2_E) if self.tiles.instruction else largest
+            stores = ((scale, less), (top, ir.Load(best, row)), (added, ZERO), (best, taken))
+            body = ir.Block(tuple(ir.Store(buffer, row, value) for buffer, value in stores))
+            return ir.Let(largest, b.select(b.equal(ir.Load(best, row), LOWEST), ZERO, ir.Load(best, row)), body)
 
-        def of_row(number: int) -> ir.Expression:
-            return ir.Load(self.parts, (b.add(b.multiply(row, many), number),))
+        def weighted(sums: Held) -> ir.Statement:
+            """By tensor instructions weights are rounded, so that the device's own powers of 2 are good enough."""
+            score, row, largest = sums.total, (sums.own,), ir.Load(best, (sums.own,))
+            lanes, weight, whole = score.type.lanes, ir.Variable("weight_here", score.type), ir.Load(added, row)
+            parts = [ir.Store(added, row, b.add(whole, ir.Shuffle((weight,), (lane,)))) for lane in range(lanes)]
+            kept = ir.Block((self._weight(sums, weight), *parts))
+            if not self.tiles.instruction:
+                return ir.Let(weight, b.intrinsic("exp", b.subtract(score, wide(largest, lanes))), kept)
+            exponents = [(one, b.subtract(b.multiply(one, LOG2_E), largest)) for one in sums.lanes]
+            powers = [ir.CallExtern("power_of_2", one) for one in exponents]
+            return ir.Block((*powers, ir.Let(weight, score, kept)))
 
-        seen = b.maximum(ir.Load(best, (zero,)), ir.Load(self.score, self._at(row, place(key))))
-        largest: ir.Expression = ir.Load(top, (zero,))
-        for number in range(many):
-            largest = b.maximum(largest, of_row(number))
-        new, safe, scale = ir.Variable("new", FLOAT32), ir.Variable("safe", FLOAT32), ir.Variable("scale_here", FLOAT32)
-        weight = ir.Variable("weight_here", FLOAT32)
-        score = ir.Load(self.score, self._at(row, place(other)))
-        kept = ir.Block((
-            ir.Store(self.weight, self._at(row, place(other)), b.cast(weight, self.weight.dtype)),
-            ir.Store(added, (zero,), b.add(ir.Load(added, (zero,)), weight)),
-        ))  # fmt: skip
-        exponentials = ir.For(other, b.index(count), "serial",
-                           ir.Let(weight, b.intrinsic("exp", b.subtract(score, safe)), kept))  # fmt: skip
-        sums = ir.Load(total, (zero,)), scale
-        whole: ir.Expression = b.multiply(*sums)
-        for number in range(many):
-            whole = b.add(whole, of_row(number))
-        behind = ir.Block((
-            ir.Store(top, (zero,), new),
-            ir.Barrier("warp"),
-            exponentials,
-            ir.Store(self.parts, (self.thread,), ir.Load(added, (zero,))),
-            ir.If(b.equal(part, 0), ir.Store(self.scale, (row,), scale)),
-            ir.Barrier("warp"),
-            ir.Store(total, (zero,), whole),
-            *((self._cleared(total),) if self.stages.nan_is_zero else ()),
-        ))  # fmt: skip
-        body: ir.Statement = ir.Let(new, largest, ir.Let(
-            safe, b.select(b.equal(new, LOWEST), ZERO, new),
-            ir.Let(scale, b.intrinsic("exp", b.subtract(ir.Load(top, (zero,)), safe)), behind),
-        ))  # fmt: skip
-        body = ir.Block((
-            ir.Store(best, (zero,), LOWEST),
-            ir.Store(added, (zero,), ZERO),
-            ir.For(key, b.index(count), "serial", ir.Store(best, (zero,), seen)),
-            ir.Store(self.parts, (self.thread,), ir.Load(best, (zero,))),
-            ir.Barrier("warp"),
-            body,
-        ))  # fmt: skip
-        return ir.Allocate(best, ir.Allocate(added, body))
+        def summed(row: tuple[ir.Expression]) -> ir.Statement:
+            whole = b.add(b.multiply(ir.Load(total, row), ir.Load(scale, row)), ir.Load(added, row))
+            store = ir.Store(total, row, whole)
+            if not self.stages.nan_is_zero:
+                return store
+            return ir.Block((store, ir.If(b.is_nan(ir.Load(total, row)), ir.Store(scale, row, ZERO))))
 
-    def _cleared(self, total: ir.Buffer) -> ir.Statement:
-        """Return what makes weights of 0 in a row whose sum is NaN, and its results so far of no weight."""
-        many = self.tiles.threads // self.tiles.queries
-        row, part, number = b.divide(self.thread, many), b.modulo(self.thread, many), ir.Variable("key")
-        place = self._at(row, b.add(b.multiply(number, many), part))
-        nothing = ir.Store(self.weight, place, b.cast(ZERO, self.weight.dtype))
-        clear = ir.For(number, b.index(self.tiles.keys // many), "serial", nothing)
-        scale = ir.If(b.equal(part, 0), ir.Store(self.scale, (row,), ZERO))
-        return ir.If(b.is_nan(ir.Load(total, (b.index(0),))), ir.Block((clear, scale)))
+        def cleared(sums: Held) -> ir.Statement:
+            nothing = self._weight(sums, wide(ZERO, sums.total.type.lanes))
+            return ir.If(b.is_nan(ir.Load(total, (sums.own,))), nothing)
+
+        return (
+            self._rows(lambda row: ir.Store(best, row, ir.Load(top, row))),
+            self.score_sums.each(scored),
+            self._exchanged(best, b.maximum),
+            self._rows(rescaled),
+            self.score_sums.each(weighted),
+            self._exchanged(added, b.add),
+            self._rows(summed),
+            *((self.score_sums.each(cleared),) if self.stages.nan_is_zero else ()),
+        )
+
+    def _exchanged(
+        self, parts: ir.Buffer, operation: Callable[[ir.Expression, ir.Expression], ir.Expression]
+    ) -> ir.Statement:
+        """Return what reduces the parts that neighbouring threads have of each row, for each of them."""
+
+        def exchanged(row: tuple[ir.Expression]) -> ir.Statement:
+            own, other = ir.Load(parts, row), ir.Load(self.other, row)
+            steps: list[ir.Statement] = []
+            for power in reversed(range(self.score_sums.across.bit_length() - 1)):
+                steps.append(ir.CallExtern("exchange", (other, own, b.constant(1 << power, "int64"))))
+                steps.append(ir.Store(parts, row, operation(own, other)))
+            return ir.Block(tuple(steps))
+
+        return self._rows(exchanged)
+
+    def _weight(self, sums: Held, value: ir.Expression) -> ir.Statement:
+        """Put weights where the product with the values finds them."""
+        if self.tiles.instruction:
+            return ir.Store(self.weight, sums.total.indices, b.cast(value, self.weight.dtype))
+        places = ((b.index(0), b.add(sums.column, lane), sums.row) for lane in range(sums.total.type.lanes))
+        return ir.Block(
+            tuple(ir.Store(self.weight, place, ir.Shuffle((value,), (lane,))) for lane, place in enumerate(places))
+        )
 
     # ---- Results ----
 
-    def _scaled(self, row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int) -> ir.Statement:
+    def _scaled(self, sums: Held) -> ir.Statement:
         """Scale what was summed before."""
-        assert isinstance(total, ir.Load), "sums are in registers"
-        factor = vectorized(ir.Load(self.scale, (row,)), lanes)
-        return ir.Store(total.buffer, total.indices, b.multiply(total, factor))
+        total, factor = sums.total, ir.Load(self.scale, (sums.own,))
+        return ir.Store(total.buffer, total.indices, b.multiply(total, wide(factor, total.type.lanes)))
 
-    def _kept(self, total: ir.Buffer) -> ir.Statement:
-        """Put the sums of rows where the threads that have the results find them."""
-        many = self.tiles.threads // self.tiles.queries
-        row, part = b.divide(self.thread, many), b.modulo(self.thread, many)
-        sums: ir.Expression = ir.Load(total, (b.index(0),))
+    def _stored(self, outer: list[ir.Variable], begin: ir.Expression, sums: Held) -> ir.Statement:
+        weights, query = ir.Variable("weights", FLOAT32), b.add(begin, sums.row)
+        whole: ir.Expression = ir.Load(self.total, (sums.own,))
         if self.stages.nan_is_zero:
-            sums = b.select(b.either(b.is_nan(sums), b.equal(sums, ZERO)), ir.Constant(1.0, FLOAT32), sums)
-        return ir.If(b.equal(part, 0), ir.Store(self.scale, (row,), sums))
-
-    def _stored(
-        self,
-        outer: list[ir.Variable],
-        begin: ir.Expression,
-        row: ir.Expression,
-        column: ir.Expression,
-        total: ir.Expression,
-        lanes: int,
-    ) -> ir.Statement:
-        weights, query = ir.Variable("weights", FLOAT32), b.add(begin, row)
+            whole = b.select(b.either(b.is_nan(whole), b.equal(whole, ZERO)), ir.Constant(1.0, FLOAT32), whole)
         width = self.value.own.known(0)
         stores: list[ir.Statement] = []
-        for lane in range(lanes):
-            place = b.add(column, lane)
-            one: ir.Expression = b.divide(ir.Shuffle((total,), (lane,)), weights)
+        for lane, element in enumerate(sums.lanes):
+            place = b.add(sums.column, lane)
+            one: ir.Expression = b.divide(element, weights)
             if self.stages.empty_is_zero:
                 one = b.select(b.equal(weights, ZERO), ZERO, one)
             point = (*outer, query, place)
@@ -370,12 +341,7 @@ class Attention:
             target = tuple(point[axis] for axis in self.stages.order)
             store: ir.Statement = ir.Store(self.stages.output, target, b.cast(value, self.stages.output.dtype))
             stores.append(store if self.width == width else ir.If(b.less(place, width), store))
-        body: ir.Statement = ir.Let(weights, ir.Load(self.scale, (row,)), ir.Block(tuple(stores)))
+        body: ir.Statement = ir.Let(weights, whole, ir.Block(tuple(stores)))
         if isinstance(self.queries, int) and self.queries % self.tiles.queries == 0:
             return body
         return ir.If(b.less(query, b.extent(self.queries)), body)
-
-
-def vectorized(value: ir.Expression, lanes: int) -> ir.Expression:
-    """Return a scalar in every lane."""
-    return ir.Broadcast(value, lanes) if lanes > 1 else value

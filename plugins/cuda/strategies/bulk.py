@@ -17,10 +17,9 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.fills import PATTERN
-from graft.plugins.cuda.strategies.frames import ACCESS
+from graft.plugins.cuda.strategies.frames import ACCESS, unrolled
 from graft.plugins.cuda.strategies.packing import Packed, read_places
 from graft.plugins.cuda.strategies.product_parts import Factor
-from graft.plugins.cuda.strategies.sums import unrolled
 from graft.plugins.cuda.strategies.tiles import LINE, BlockTiling, Side
 
 PARTS = LINE // ACCESS

@@ -110,16 +110,19 @@ def transposed(stage: flat_stages.FlatStage, simplifier: Simplifier) -> ir.State
         return None
     reads = loads(*stage.expressions)
     store = next((axis for axis in stage.axes if flat_stages.stride(stage.place, axis.variable, simplifier) == 1), None)
-    if store is None or store.extent < TILE or any(load.mask is not None for load in reads):
+    if store is None or store.extent < TILE:
         return None
     across = [load for load in reads if flat_stages.stride(load.indices[0], store.variable, simplifier) not in (0, 1)]
-    if len(across) != 1 or {one.variable for one in stage.axes} & flat_stages.irregular(stage, simplifier):
+    if len(across) != 1 or any(load.mask is not None and load not in across for load in reads):
         return None
     (load,) = across
+    known = stage.map(ExpressionMap(lambda node: replace(load, mask=None) if node == load else node))
+    if {one.variable for one in stage.axes} & flat_stages.irregular(known, simplifier):
+        return None
     along = next(
         (axis for axis in stage.axes if flat_stages.stride(load.indices[0], axis.variable, simplifier) == 1), None
     )
-    if along is None or along is store or along.extent < TILE:
+    if along is None or along is store or along.extent < TILE // 2:
         return None
     return _through_tiles(stage, load, store, along)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
-from graft.plugins.cuda.strategies.frames import ACCESS, block_of
+from graft.plugins.cuda.strategies.frames import ACCESS, block_of, repeated
 from graft.plugins.cuda.strategies.product_parts import Factor
 from graft.plugins.cuda.strategies.tiles import LINE
 
@@ -18,8 +19,6 @@ PATTERN = 1024
 """Bytes after which what is swizzled repeats, and where it begins."""
 PAD = 4
 """Elements behind a line of a tile of numbers for threads, so that its columns are in different banks."""
-WRITTEN_OUT = 16
-"""Turns of the threads that are written out."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +115,7 @@ class Fill:
             body = self._stored(target, self._value(at, lanes, inside), lanes, slot, line, term)
         if groups % self.threads:
             body = ir.If(b.less(number, groups), body)
-        turns = -(-groups // self.threads)
-        kind: ir.LoopKind = "unrolled" if turns <= WRITTEN_OUT else "serial"
-        return ir.For(turn, b.index(turns), kind, body)
+        return repeated(turn, -(-groups // self.threads), body)
 
     def _value(self, at: dict[ir.Variable, ir.Expression], lanes: int, inside: ir.Expression | None) -> ir.Expression:
         factor = self.factor
@@ -128,8 +125,7 @@ class Fill:
         value = b.cast(vectorize_expression(factor.exact if is_exact else factor.value, {**at, **vector}), self.dtype)
         if inside is None:
             return value
-        zero: ir.Expression = b.constant(0, self.dtype)
-        return b.select(inside, value, ir.Broadcast(zero, lanes) if lanes > 1 else zero)
+        return b.select(wide(inside, lanes), value, wide(b.constant(0, self.dtype), lanes))
 
     def _stored(
         self,

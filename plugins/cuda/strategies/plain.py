@@ -78,7 +78,5 @@ def _in_order(kernel: Kernel, target: Target) -> Scheduled | None:
     return schedule_sequential(kernel, scalar(target))
 
 
-STRATEGY = Strategy("cuda.plain", EVERY, of_kernel(schedule_plain), _independent)
-VARYING = Strategy("cuda.plain_varying", EVERY, of_kernel(schedule_plain), _independent, varies=True)
-IN_ORDER = Strategy("cuda.in_order", EVERY, of_kernel(_in_order))
-IN_ORDER_VARYING = Strategy("cuda.in_order_varying", EVERY, of_kernel(_in_order), varies=True)
+STRATEGY = Strategy("cuda.plain", EVERY, of_kernel(schedule_plain), _independent, varies=None)
+IN_ORDER = Strategy("cuda.in_order", EVERY, of_kernel(_in_order), varies=None)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
+from graft.plugins.cuda.strategies.frames import staged
 from graft.plugins.cuda.strategies.product_parts import Product
-from graft.plugins.cuda.strategies.sums import sums_of, unrolled
+from graft.plugins.cuda.strategies.sums import Held, sums_of
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
 Begin = tuple[ir.Expression, ir.Expression]
@@ -49,48 +51,28 @@ class ProductTile:
         tiles, sums = self.tiles, self.sums
         steps = over(over(self.product.terms.count, tiles.terms), tiles.splits)
         first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
-        loop = (self._deep if tiles.stages > 1 else self._plain)(steps, first, which, begin)
+        loop = staged(
+            steps, tiles.stages, lambda step, slot: self._fill(slot, b.add(first, step), which, begin), self._seen,
+            lambda _, slot: self._added(slot),
+        )  # fmt: skip
+        opened = (statement for one in self.bulks for statement in one.opened())
 
-        def stored(row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int) -> ir.Statement:
-            return self.stored(b.add(begin[0], row), b.add(begin[1], column), total, lanes, which, split, parts)
+        def stored(held: Held) -> ir.Statement:
+            row, column, total = b.add(begin[0], held.row), b.add(begin[1], held.column), held.total
+            pieces = [(column, total)] if self._are_neighbours(total.type.lanes, parts) else [
+                (b.add(column, lane), one) for lane, one in enumerate(held.lanes)
+            ]  # fmt: skip
+            return ir.Block(tuple(self._piece((row, place), one, which, split, parts) for place, one in pieces))
 
-        body: ir.Statement = ir.Block((sums.zeros(), loop, sums.each(stored)))
+        body: ir.Statement = ir.Block((sums.zeros(), *opened, loop, sums.each(stored)))
         for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):
             body = ir.Allocate(buffer, body)
         return body
 
-    def _plain(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
-        step, none = ir.Variable("step"), b.index(0)
-        fill = self._fill(none, b.add(first, step), which, begin)
-        parts = (fill, *self._seen, ir.Barrier("block"), self._added(none), ir.Barrier("block"))
-        return ir.For(step, b.extent(steps), "serial", ir.Block(parts))
-
-    def _deep(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
-        """Copies for later stages are under way while one is computed."""
-        ahead, step, early = self.tiles.stages - 1, ir.Variable("step"), ir.Variable("early")
-        commit = ir.CallExtern("commit_copies", ())
-
-        def fill(number: ir.Expression, slot: ir.Expression) -> ir.Statement:
-            inside = b.less(number, b.extent(steps))
-            return ir.Block((ir.If(inside, self._fill(slot, b.add(first, number), which, begin)), commit))
-
-        before = unrolled(early, ahead, fill(early, early))
-        later = b.add(step, ahead)
-        loop = ir.Block((
-            ir.CallExtern("wait_copies", (b.index(ahead - 1),)),
-            *(one.waited(step) for one in self.bulks),
-            *self._seen,
-            ir.Barrier("block"),
-            fill(later, b.modulo(later, self.tiles.stages)),
-            self._added(b.modulo(step, self.tiles.stages)),
-        ))  # fmt: skip
-        opened = (statement for one in self.bulks for statement in one.opened())
-        return ir.Block((*opened, before, ir.For(step, b.extent(steps), "serial", loop)))
-
-    @property
-    def _seen(self) -> tuple[ir.Statement, ...]:
-        """What makes that a warpgroup's instructions see what threads have stored, once all have met."""
-        return (ir.CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
+    def _seen(self, step: ir.Expression) -> list[ir.Statement]:
+        """Return what waits for bulk copies, and lets a warpgroup's instructions see what threads have stored."""
+        fences = [ir.CallExtern("fence_async", ())] if self.tiles.is_of_group else []
+        return [*(one.waited(step) for one in self.bulks), *fences]
 
     def _added(self, slot: ir.Expression) -> ir.Statement:
         transposed = [fill.is_transposed for fill in self.fills]
@@ -103,63 +85,35 @@ class ProductTile:
 
     # ---- Results ----
 
-    def stored(
-        self, row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int, which: ir.Variable,
-        split: ir.Variable, parts: ir.Buffer | None,
-    ) -> ir.Statement:  # fmt: skip
-        """Return what stores neighbouring sums of a row, those of places that exist."""
-        product = self.product
-        columns = product.columns.own
-        is_whole = isinstance(columns.extents[-1] if columns.extents else 1, int) and lanes > 1
-        is_whole = is_whole and bool(columns.extents) and int(columns.extents[-1]) % lanes == 0  # type: ignore[arg-type]
-        if parts is not None or (is_whole and product.stores_neighbours):
-            group = self._group(row, column, total, lanes if parts is None or is_whole else 1, which, split, parts)
-            if group is not None:
-                return _inside(self._conditions(row, column), group)
-        stores = []
-        for lane in range(lanes):
-            one = ir.Shuffle((total,), (lane,)) if lanes > 1 else total
-            place = b.add(column, lane)
-            single = self._group(row, place, one, 1, which, split, parts)
-            stores.append(_inside(self._conditions(row, place), single))
-        return ir.Block(tuple(stores))
+    def _are_neighbours(self, lanes: int, parts: ir.Buffer | None) -> bool:
+        """Whether neighbouring sums of a row are stored at one time."""
+        own = self.product.columns.own
+        extent = own.extents[-1] if own.extents else 1
+        is_whole = isinstance(extent, int) and extent % lanes == 0
+        return is_whole and (parts is not None or self.product.stores_neighbours)
 
-    def _group(
-        self, row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int, which: ir.Variable,
-        split: ir.Variable, parts: ir.Buffer | None,
-    ) -> ir.Statement | None:  # fmt: skip
-        product = self.product
-        if total.type.lanes != lanes:
-            return None
+    def _piece(
+        self, at: Begin, total: ir.Expression, which: ir.Variable, split: ir.Variable, parts: ir.Buffer | None
+    ) -> ir.Statement:
+        """Return what stores sums from a row and column on, if these are places of the result."""
+        product, (row, column), lanes = self.product, at, total.type.lanes
         if parts is not None:
             last = ir.Ramp(column, 1, lanes) if lanes > 1 else column
-            return ir.Store(parts, (split, which, row, last), total)
-        at = {**product.batch.at(which), **product.rows.own.at(row), **product.columns.own.at(column)}
-        if lanes > 1:
-            inner = product.columns.own.variables[-1]
-            at[inner] = ir.Ramp(at[inner], 1, lanes)
-        initial = product.epilogue.initial
-        if not (isinstance(initial, ir.Constant) and initial.value == 0):
-            start = vectorize_expression(initial, at)
-            start = ir.Broadcast(start, lanes) if lanes > start.type.lanes else start
-            total = b.add(total, start)
-        return ir.Block(tuple(product.epilogue.stores(product.point(at), total, None)))
-
-    def _conditions(self, row: ir.Expression, column: ir.Expression) -> list[ir.Expression]:
-        """Return the conditions under which a place of the tile is one of the result."""
-        found = []
-        for place, axes, by in (
-            (row, self.product.rows.own, self.tiles.rows), (column, self.product.columns.own, self.tiles.columns),
-        ):  # fmt: skip
-            if not isinstance(axes.count, int) or axes.count % by:
-                found.append(b.less(place, b.extent(axes.count)))
-        return found
-
-
-def _inside(conditions: Sequence[ir.Expression], body: ir.Statement | None) -> ir.Statement:
-    assert body is not None, "a single element can be stored"
-    condition = b.all_of(conditions)
-    return body if condition is None else ir.If(condition, body)
+            body: ir.Statement = ir.Store(parts, (split, which, row, last), total)
+        else:
+            places = {**product.batch.at(which), **product.rows.own.at(row), **product.columns.own.at(column)}
+            if lanes > 1:
+                inner = product.columns.own.variables[-1]
+                places[inner] = ir.Ramp(places[inner], 1, lanes)
+            initial = product.epilogue.initial
+            if not (isinstance(initial, ir.Constant) and initial.value == 0):
+                total = b.add(total, wide(vectorize_expression(initial, places), lanes))
+            body = ir.Block(tuple(product.epilogue.stores(product.point(places), total, None)))
+        sides = (row, product.rows.own.count, self.tiles.rows), (column, product.columns.own.count, self.tiles.columns)
+        inside = b.all_of([
+            b.less(place, b.extent(count)) for place, count, by in sides if not isinstance(count, int) or count % by
+        ])  # fmt: skip
+        return body if inside is None else ir.If(inside, body)
 
 
 def over(count: Count, by: int) -> Count:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
@@ -22,15 +23,17 @@ from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, Function, Load, Statement, Store, Variable
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import substitute
-from graft.plugins.cuda.machines import BULK
+from graft.core.types import element_bits
+from graft.plugins.cuda.machines import BULK, LAUNCH_SECONDS, SPEEDS
 from graft.plugins.cuda.strategies.bulk import bulk_side, tiled
+from graft.plugins.cuda.strategies.copied_factors import CopiedFactor, copied_factor, with_channels_inside
 from graft.plugins.cuda.strategies.fills import copied_bytes
 from graft.plugins.cuda.strategies.frames import bound, launched, places
 from graft.plugins.cuda.strategies.packing import Packed
 from graft.plugins.cuda.strategies.packing import packed as packed_product
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Product, product_of
-from graft.plugins.cuda.strategies.product_tiles import ProductTile, over
+from graft.plugins.cuda.strategies.product_tiles import SIDES, ProductTile, over
 from graft.plugins.cuda.strategies.tiles import LINE, USUAL, BlockTiling, Problem, chosen, parameters_of, ranked
 
 MEASURED = 12
@@ -43,6 +46,8 @@ INSTRUCTIONS = {
     ("float16", "float16"): "mma_float16", ("bfloat16", "bfloat16"): "mma_bfloat16", ("int8", "int8"): "mma_int8",
     ("uint8", "int8"): "mma_uint8_int8", ("int8", "uint8"): "mma_int8_uint8",
 }  # fmt: skip
+COPY_WORTH = 1.1
+"""A factor is copied where the model says that the product takes so many times less by it."""
 GROUP = "wg"
 """What the name of a warp's instruction has in front where it is a warpgroup's."""
 ROUNDED = {"bf16": ("mma_bfloat16", "bfloat16"), "fp16": ("mma_float16", "float16"), "tf32": ("mma_tf32", "float32")}
@@ -51,11 +56,19 @@ ROUNDED = {"bf16": ("mma_bfloat16", "bfloat16"), "fp16": ("mma_float16", "float1
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A product, the extents and instructions that tiles are chosen for, and the types of both factors."""
+    """A product, the extents and instructions that tiles are chosen for, the types of both factors, a copied one."""
 
     packed: Packed
     problem: Problem
     dtypes: tuple[str, str]
+    copy: CopiedFactor | None = None
+
+    def cycles(self, machine: Machine, parameters: BlockTileParameters | None = None) -> float:
+        """Return a model of the cycles with tiles that are wanted, or the best, and of what makes the copy."""
+        cost = self.problem.cycles(chosen(self.problem, machine, parameters), machine)
+        if self.copy is None:
+            return cost
+        return cost + self.copy.moved / machine.far.bandwidth + LAUNCH_SECONDS * SPEEDS[machine.cpu].hertz
 
 
 def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -67,8 +80,14 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     packed, dtypes, bulk = wanted.packed, wanted.dtypes, None
     if tiles.bulk:
         packed, bulk = tiled(packed, anchor.kernel, tiles, dtypes[tiles.bulk == "columns"])
-    tile = ProductTile(packed.product, tiles, dtypes, bulk)
-    return Scheduled(lambda: _function(anchor, packed, tile), packed.contents, knobs=tiles.knobs)
+    tile, copy = ProductTile(packed.product, tiles, dtypes, bulk), wanted.copy
+    knobs = tiles.knobs if copy is None else {**tiles.knobs, "copied": copy.source.name}
+
+    def function() -> Function:
+        whole = _function(anchor, packed, tile)
+        return whole if copy is None else copy.before(whole, target)
+
+    return Scheduled(function, packed.contents, knobs=knobs)
 
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
@@ -96,19 +115,43 @@ def _wanted(anchor: Anchor, target: Target) -> _Wanted | Reject:
     if terms < FEW or rows * columns * terms < SMALL or rows * columns < 16:
         return Reject("size", f"{rows} x {columns} sums of {terms} products are few")
     instruction, dtypes = _instruction(product, target, rows, columns)
-    size = 4 if not instruction else {"mma_tf32": 4}.get(instruction, 1 if "int8" in instruction else 2)
     if not instruction and product.total.dtype not in ("float32", "int32"):
         return Reject("dtype", f"sums of {product.total.dtype} have no tiles")
+    ways = [_way(anchor, target, product, instruction, dtypes)]
+    if instruction:
+        ways.append(_way(anchor, target, with_channels_inside(product), instruction, dtypes))
+        copy = copied_factor(product, anchor.kernel, dtypes)
+        ways += [] if copy is None else [_way(anchor, target, copy.product, instruction, dtypes, copy)]
+    return min(ways, key=lambda one: one.cycles(target.machine) * (1 if one.copy is None else COPY_WORTH))
+
+
+def _way(
+    anchor: Anchor, target: Target, product: Product, instruction: str, dtypes: tuple[str, str],
+    copy: CopiedFactor | None = None,
+) -> _Wanted:  # fmt: skip
+    """Return one way to compute a product: constants packed, and how its factors come to a block."""
+    size, terms = element_bits(dtypes[0]) // 8, product.terms.known(USUAL)
     packed = packed_product(product, anchor.kernel, dtypes) if instruction else Packed(product)
-    factors = zip((packed.product.rows, packed.product.columns), dtypes, strict=True)
-    is_copied = isinstance(product.terms.count, int) and all(
-        copied_bytes(factor, dtype, by_tensors=bool(instruction)) for factor, dtype in factors
-    )
+    factors = packed.product.rows, packed.product.columns
+    copied = [
+        copied_bytes(factor, dtype, by_tensors=bool(instruction)) for factor, dtype in zip(factors, dtypes, strict=True)
+    ]
+    is_copied = isinstance(product.terms.count, int) and all(copied)
     ways = {instruction: is_copied and terms % (64 // size if instruction else 16) == 0}
     if instruction and target.machine.has(GROUP + instruction):
         ways[GROUP + instruction] = is_copied and terms % (LINE // size) == 0
     bulk = bulk_side(packed, anchor.kernel, dtypes) if target.machine.has(BULK.name) else ""
-    return _Wanted(packed, Problem(rows, columns, terms, batch, size, ways, bulk), dtypes)
+    alone = [side for side, factor in zip(SIDES, factors, strict=True) if instruction and not factor.groups(2)]
+    extents = product.rows.own.known(USUAL), product.columns.own.known(USUAL), terms, product.batch.known(1)
+    problem = Problem(*extents, size, ways, bulk, alone[0] if alone and not is_copied else "")
+    return _Wanted(packed, problem, dtypes, copy)
+
+
+def _cost(anchor: Anchor, target: Target) -> float | None:
+    """Return the cycles with the tiles that are wanted, or the best."""
+    wanted = _wanted(anchor, target)
+    parameters = of_family(anchor.parameters, BlockTileParameters)
+    return None if isinstance(wanted, Reject) else wanted.cycles(target.machine, parameters)
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
@@ -179,5 +222,13 @@ def start(product: Product, at: dict[Variable, Expression]) -> Expression:
 
 
 ANCHORS = frozenset({Trait.CONTRACTION, Trait.CONVOLUTION})
-STRATEGY = Strategy("cuda.product", ANCHORS, build, candidates=_candidates, is_for_integers=True, rounds=_rounds)
-VARYING = replace(STRATEGY, name="cuda.product_varying", varies=True)
+STRATEGY = Strategy(
+    "cuda.product",
+    ANCHORS,
+    build,
+    candidates=_candidates,
+    is_for_integers=True,
+    cost=_cost,
+    rounds=_rounds,
+    varies=None,
+)

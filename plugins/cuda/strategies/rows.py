@@ -258,5 +258,4 @@ def _measured(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 ANCHORS = frozenset({Trait.ROW_WISE, Trait.REDUCTION})
-STRATEGY = Strategy("cuda.rows", ANCHORS, build, candidates=_measured)
-VARYING = replace(STRATEGY, name="cuda.rows_varying", varies=True)
+STRATEGY = Strategy("cuda.rows", ANCHORS, build, candidates=_measured, varies=None)

@@ -7,17 +7,12 @@ from graft.plugins.cuda.strategies import attention, elements, plain, products, 
 
 TABLE = StrategyTable(
     (
-        attention.VARYING,
         attention.STRATEGY,
-        products.VARYING,
         products.STRATEGY,
-        rows.VARYING,
         rows.STRATEGY,
         elements.STRATEGY,
-        plain.VARYING,
         plain.STRATEGY,
         # stages whose elements depend on each other
-        plain.IN_ORDER_VARYING,
         plain.IN_ORDER,
     )
 )

@@ -27,6 +27,10 @@ L2_BYTES = 48.0
 """Bytes per cycle that a multiprocessor gets from the second-level cache."""
 ISSUED = 8.0
 """Instructions of a thread for 16 bytes that it copies past its registers: where from, where to, the copy itself."""
+COMPUTED = 24.0
+"""Instructions of a thread for an element of a window that it computes: where it lies, whether it exists, rounding."""
+LANES = 128
+"""Threads of which a multiprocessor begins an instruction at one time."""
 LINE = 128
 """Bytes of a swizzled line of a factor for wgmma: the terms of a stage."""
 
@@ -92,61 +96,36 @@ def shared_bytes(tiles: BlockTiling, size: int) -> int:
     return tiles.stages * tiles.terms * (tiles.rows + tiles.columns + 8) * size
 
 
+Tiles = tuple[tuple[int, int, int, int], ...]
+OF_GROUPS: Tiles = (
+    (128, 256, 64, 256), (128, 128, 64, 128), (256, 128, 128, 128), (128, 64, 64, 64), (64, 256, 64, 256),
+    (64, 128, 64, 128), (64, 64, 64, 64),
+)  # fmt: skip
+"""Rows and columns of a block, and of a warpgroup of it."""
+OF_WARPS: Tiles = (
+    (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 16), (32, 64, 16, 32), (64, 32, 16, 32),
+    (16, 64, 16, 16), (16, 32, 16, 8),
+)  # fmt: skip
+LARGEST: Tiles = ((128, 128, 64, 64), (256, 128, 64, 64), (128, 256, 64, 64), (64, 256, 64, 64), (256, 64, 64, 64))
+"""Of warps, too: they leave no room for blocks that hide each other's copies."""
+OF_THREADS: Tiles = (
+    (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 8, 8), (64, 64, 4, 4), (32, 64, 4, 4), (64, 32, 4, 4), (32, 32, 2, 4),
+    (16, 64, 2, 4), (8, 64, 1, 4), (16, 32, 1, 4), (1, 128, 1, 4),
+)  # fmt: skip
+
+
 def candidates(instruction: str, size: int, is_deep: bool) -> Iterator[BlockTiling]:
     """Yield the tiles that are worth a look; ``is_deep`` says that copies may be under way for several stages."""
+    tables: list[tuple[Tiles, int, tuple[int, ...]]]
     if instruction.startswith("wgmma"):
-        for stages in (4, 3, 2) if is_deep else (1,):
-            for rows, columns, own_rows, own_columns in (
-                (128, 256, 64, 256), (128, 128, 64, 128), (256, 128, 128, 128), (128, 64, 64, 64), (64, 256, 64, 256),
-                (64, 128, 64, 128), (64, 64, 64, 64),
-            ):  # fmt: skip
-                yield BlockTiling(rows, columns, LINE // size, own_rows, own_columns, stages, 1, instruction)
-        return
-    deep = (3, 2) if is_deep else (1,)
-    for stages in deep:
-        if instruction:
-            terms = 64 // size
-            for rows, columns, own_rows, own_columns in (
-                (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 16), (32, 64, 16, 32),
-                (64, 32, 16, 32), (16, 64, 16, 16), (16, 32, 16, 8),
-            ):  # fmt: skip
-                yield BlockTiling(rows, columns, terms, own_rows, own_columns, stages, 1, instruction)
-        else:
-            for rows, columns, own_rows, own_columns in (
-                (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 8, 8), (64, 64, 4, 4), (32, 64, 4, 4), (64, 32, 4, 4),
-                (32, 32, 2, 4), (16, 64, 2, 4), (8, 64, 1, 4), (16, 32, 1, 4), (1, 128, 1, 4),
-            ):  # fmt: skip
-                yield BlockTiling(rows, columns, 16, own_rows, own_columns, stages)
-
-
-def cycles(tiles: BlockTiling, rows: int, columns: int, terms: int, batch: int, size: int, machine: Machine) -> float:
-    """Return a model of the cycles of a product: arithmetic or the cache, in waves of blocks."""
-    count = -(-rows // tiles.rows) * -(-columns // tiles.columns) * batch * tiles.splits
-    depth = -(-terms // tiles.splits)
-    work = tiles.rows * tiles.columns * depth
-    speed = SPEEDS[machine.cpu]
-    if tiles.is_of_group:
-        arithmetic = work / (speed.best * 2 / size * min(1.0, tiles.own_columns / 128))
-    elif tiles.instruction:
-        arithmetic = work / (speed.tensor * 2 / size * _reuse(tiles, 16.0))
+        tables = [(OF_GROUPS, LINE // size, (4, 3, 2))]
+    elif instruction:
+        tables = [(LARGEST, 64 // size, (4, 3, 2)), (OF_WARPS, 64 // size, (3, 2))]
     else:
-        arithmetic = work / (machine.costs.fused * _reuse(tiles, 1.0))
-    loaded = (tiles.rows + tiles.columns) * depth * size / L2_BYTES
-    memory = machine.memory("shared")
-    beside = max(1, min(
-        (memory.bytes if memory else 0) // max(1, shared_bytes(tiles, size)), RESIDENT // tiles.threads,
-        REGISTERS // (tiles.threads * min(255, _registers(tiles))),
-    ))  # fmt: skip
-    waves = -(-count // (speed.multiprocessors * beside))
-    together = min(beside, -(-count // speed.multiprocessors))
-    arithmetic /= min(1.0, together * tiles.threads / BUSY)
-    hidden = 1.0 if tiles.stages > 1 else 0.6 + 0.4 / together
-    each = max(arithmetic, loaded) if tiles.stages > 1 else arithmetic + hidden * loaded
-    if tiles.instruction and tiles.stages > 1:  # what is under way for one stage alone has not come when it is needed
-        each += loaded / (together * (tiles.stages - 1) ** 2)
-    each += _issued(tiles, depth * size) if tiles.is_of_group else 0.0
-    split = 2.0 * rows * columns * batch * tiles.splits * 4 / machine.far.bandwidth if tiles.splits > 1 else 0.0
-    return waves * (each * together + WAVE) + split
+        tables = [(OF_THREADS, 16, (3, 2))]
+    for table, terms, deep in tables:
+        for stages, (rows, columns, own_rows, own_columns) in product(deep if is_deep else (1,), table):
+            yield BlockTiling(rows, columns, terms, own_rows, own_columns, stages, 1, instruction)
 
 
 def _issued(tiles: BlockTiling, line: int) -> float:
@@ -183,11 +162,44 @@ class Problem:
     ways: Mapping[str, bool]
     bulk: Side = ""
     """The factor that bulk copies may bring to a warpgroup's stages."""
+    computed: Side = ""
+    """The factor that threads bring to tensor instructions element by element."""
 
     def cycles(self, tiles: BlockTiling, machine: Machine) -> float:
-        """Return what a model says that it takes with some tiles; terms are split only where that is worth it."""
-        cost = cycles(tiles, self.rows, self.columns, self.terms, self.batch, self.size, machine)
-        return cost * (WORTH if tiles.splits > 1 else 1)
+        """Return a model of the cycles with some tiles: arithmetic or the cache, in waves of blocks.
+
+        Terms are split only where that is worth it.
+        """
+        count = -(-self.rows // tiles.rows) * -(-self.columns // tiles.columns) * self.batch * tiles.splits
+        depth = -(-self.terms // tiles.splits)
+        work = tiles.rows * tiles.columns * depth
+        speed = SPEEDS[machine.cpu]
+        if tiles.is_of_group:
+            arithmetic = work / (speed.best * 2 / self.size * min(1.0, tiles.own_columns / 128))
+        elif tiles.instruction:
+            arithmetic = work / (speed.tensor * 2 / self.size * _reuse(tiles, 16.0))
+        else:
+            arithmetic = work / (machine.costs.fused * _reuse(tiles, 1.0))
+        loaded = (tiles.rows + tiles.columns) * depth * self.size / L2_BYTES
+        memory = machine.memory("shared")
+        beside = max(1, min(
+            (memory.bytes if memory else 0) // max(1, shared_bytes(tiles, self.size)), RESIDENT // tiles.threads,
+            REGISTERS // (tiles.threads * min(255, _registers(tiles))),
+        ))  # fmt: skip
+        waves = -(-count // (speed.multiprocessors * beside))
+        together = min(beside, -(-count // speed.multiprocessors))
+        arithmetic /= min(1.0, together * tiles.threads / BUSY)
+        hidden = 1.0 if tiles.stages > 1 else 0.6 + 0.4 / together
+        each = max(arithmetic, loaded) if tiles.stages > 1 else arithmetic + hidden * loaded
+        if tiles.instruction and tiles.stages > 1:  # what one stage alone has under way comes after it is needed
+            each += loaded / (together * (tiles.stages - 1) ** 2)
+        each += _issued(tiles, depth * self.size) if tiles.is_of_group else 0.0
+        each += {"": 0, "rows": tiles.rows, "columns": tiles.columns}[self.computed] * depth * COMPUTED / LANES
+        whole = waves * (each * together + WAVE)
+        if tiles.splits == 1:
+            return whole
+        sums = self.rows * self.columns * self.batch * tiles.splits
+        return WORTH * (whole + 2.0 * sums * 4 / machine.far.bandwidth)
 
 
 def ranked(problem: Problem, machine: Machine) -> list[BlockTiling]:

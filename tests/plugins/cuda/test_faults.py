@@ -92,7 +92,13 @@ FAULTS = {
         "warps", r"(cp\.async\S+ \[[^]]*\], \[%\w+)(\+\d+)?\]", r"\1+16]", "outside of all buffers"
     ),
     "a matrix is not transposed": Fault("warps", r"\.trans\.shared", ".shared", WRONG),
-    "a matrix begins elsewhere": Fault("attention", r"(ldmatrix.*\[%\w+)(\+\d+)?\];", r"\1+16];", UNORDERED),
+    "a matrix begins elsewhere": Fault("attention", r"(ldmatrix.*\[%\w+)(\+\d+)?\];", r"\1+16];", WRONG),
+    "threads exchange what they have with others": Fault(
+        "attention", r"(shfl\.sync\.bfly\.b32[^;]*), 2, 31", r"\1, 8, 31", WRONG
+    ),
+    "an exchange is within eight lanes": Fault(
+        "attention", r"(shfl\.sync\.bfly\.b32[^;]*), 31, ", r"\1, 7, ", "it exchanges words within 8 lanes"
+    ),
     "words of a factor are exchanged": Fault("warps", r"(mma\.sync[^;]*\s)\{(%\w+), (%\w+)\}", r"\1{\3, \2}", WRONG),
     "a factor is of another type": Fault("warps", r"f32\.f16\.f16\.f32", "f32.bf16.bf16.f32", WRONG),
     "half of the lanes do the work of a warp": Fault(

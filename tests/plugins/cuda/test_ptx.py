@@ -12,6 +12,7 @@ import pytest
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.errors import CompileError
 from graft.plugins.cuda import jit_link, ptx
 from graft.plugins.cuda.kernel_text import kernel_text
@@ -121,6 +122,13 @@ def test_a_kernel_is_assembled_and_spills_nothing(name: str, golden: Callable[[s
     assert lines
     if ptx.versions() == VERSIONS:
         golden(f"cuda/{name}.txt", "\n".join((*lines, "")))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_verified_for_its_device(name: str) -> None:
+    """Barriers of warps, too: which threads wait for each other there stands in the barrier."""
+    for function in scheduled(*KERNELS[name]):
+        verify(function, SM_80)
 
 
 WIDE = re.compile(r"(ld|st)\.global(?:\.nc)?\.(?:v4\.\w32|v8\.\w16)")

@@ -137,7 +137,7 @@ def test_the_model_of_cycles_wants_large_tiles_of_large_products_and_splits_narr
 def test_the_model_of_cycles_wants_a_third_stage_where_two_hide_nothing() -> None:
     """As an H200 has it: 798 us in two stages, 593 in three."""
     problem = Problem(4096, 4096, 4096, 1, 2, {"mma_bfloat16": True})
-    first, *rest = ranked(problem, SM_90)
+    first, *rest = (one for one in ranked(problem, SM_90) if one.own_columns == 32)
     assert first.stages == 3
     second = next(one for one in rest if replace(one, stages=3) == first)
     assert problem.cycles(second, SM_90) > 1.1 * problem.cycles(first, SM_90)

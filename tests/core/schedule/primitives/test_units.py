@@ -166,6 +166,16 @@ def test_units_reduce_their_parts_by_halves(width):
     assert str(changed).count('barrier "block"') == halves + 1
 
 
+def test_units_of_a_group_wait_for_each_other_alone():
+    changed = summed("tree parts.turn by t 4 warp\nunroll parts.turn")
+    x = np.random.default_rng(0).integers(-9, 9, (3, 250)).astype(np.float32)
+    check_same(changed, [x], [1 + x.sum(1)])
+    assert str(changed).count('barrier "warp" of 4') == 2 and str(changed).count('barrier "block"') == 1
+    wrong = parse_function(str(changed).replace('barrier "warp" of 4', 'barrier "warp" of 2'))
+    with pytest.raises(AssertionError, match="race on 'parts"):
+        check_same(wrong, [x], [1 + x.sum(1)])
+
+
 @pytest.mark.parametrize(
     ("step", "reason"),
     [

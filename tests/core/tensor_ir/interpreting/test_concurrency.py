@@ -70,6 +70,27 @@ def test_a_barrier_of_a_block_does_not_order_blocks():
         run(text, np.zeros(2, np.float32))
 
 
+def test_a_barrier_of_groups_orders_the_units_of_each():
+    text = """
+    function swap(x: float32[8]) -> (y: float32[8]) {
+      parallel b < 1 bind "block.x" {
+        allocate near: float32[8] in shared
+        parallel t < 8 bind "thread.x" {
+          near[t] = x[t]
+          barrier "warp" of 4
+          y[t] = near[t / 4 * 4 + 3 - t % 4]
+        }
+      }
+    }
+    """
+    x = np.arange(8, dtype=np.float32)
+    (y,) = run_function(parse_function(text), [x])
+    assert y.tolist() == [3, 2, 1, 0, 7, 6, 5, 4]
+    assert str(parse_function(text)) == str(parse_function(str(parse_function(text))))
+    with pytest.raises(AssertionError, match="race on 'near"):
+        run_function(parse_function(text.replace("t / 4 * 4 + 3 - t % 4", "(t + 4) % 8")), [x])
+
+
 def test_a_barrier_joins_the_threads_of_two_axes_and_leaves_each_its_own_memory():
     text = """
     function f(x: float32[2, 4]) -> (y: float32[2, 4]) {

@@ -235,6 +235,11 @@ def test_a_function_may_ask_for_what_the_machine_has():
         ),
         (
             'barrier "block"',
+            'if k < 2 { barrier "block" of 2 }',
+            "a barrier that not all iterations of 'k' reach, in 'barrier \"block\" of 2'",
+        ),
+        (
+            'barrier "block"',
             'serial n < k { barrier "block" }',
             "a barrier that not all iterations of 'k' reach, in 'barrier \"block\"'",
         ),

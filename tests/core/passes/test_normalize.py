@@ -514,3 +514,17 @@ def test_an_operand_is_not_expanded_that_the_others_expand_as_far(shapes: str, s
     model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
     normalize(model)
     assert ("Expand" in [node.op_type for node in model.graph]) == stays
+
+
+@pytest.mark.parametrize(
+    ("factors", "stays"),
+    [("float[b,4,3] x", False), ("float[1,4,3] x", True), ("float[4,3] x", True), ("float[b,c,4,3] x", True)],
+)
+def test_weights_are_not_expanded_to_the_batch_of_the_other_factor(factors: str, stays: bool) -> None:
+    result = "b,c,4,5" if "c" in factors else "b,4,5"
+    text = f"""g ({factors}, float[b,2] z, float[3,5] w) => (float[{result}] y) <int64[2] rest = {{3, 5}}> {{
+        n = Shape <start = 0, end = 1> (z) shape = Concat <axis = 0> (n, rest) e = Expand (w, shape)
+        y = MatMul (x, e) }}"""
+    model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
+    normalize(model)
+    assert ("Expand" in [node.op_type for node in model.graph]) == stays

@@ -528,3 +528,11 @@ def test_weights_are_not_expanded_to_the_batch_of_the_other_factor(factors: str,
     model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
     normalize(model)
     assert ("Expand" in [node.op_type for node in model.graph]) == stays
+
+
+@pytest.mark.parametrize(("last", "shape"), [("5, 6, 7, 8", (2, 2, 2)), ("1, 2, 3, 4", (2, 2))])
+def test_a_constant_factor_that_is_the_same_for_a_batch_is_one_matrix(last: str, shape: tuple[int, ...]) -> None:
+    text = f"g (float[2,3,2] x) => (float[2,3,2] y) <float[2,2,2] w = {{1, 2, 3, 4, {last}}}> {{ y = MatMul (x, w) }}"
+    model = after(text, "canonicalize-operators")
+    factor = model.graph.node(0).inputs[1]
+    assert factor is not None and tuple(factor.shape or ()) == shape

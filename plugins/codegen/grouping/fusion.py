@@ -419,7 +419,6 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
     ):
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape
-    varies, source = before is None or after is None, value.producer()
-    both_turn = node.permutation is not None and source is not None and NodeView(source).permutation is not None
-    grows = not both_turn if varies else math.prod(after or ()) > math.prod(before or ())
+    varies = before is None or after is None
+    grows = node.permutation is None if varies else math.prod(after or ()) > math.prod(before or ())
     return [] if grows or len(uses.used_outputs(node)) != 1 else [node]

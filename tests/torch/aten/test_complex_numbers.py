@@ -32,9 +32,9 @@ def neural_operator(x, w):
 
 
 def rotary(x, w):
-    """Positions turned by complex numbers of length 1."""
-    turned = torch.view_as_complex(x.reshape(2, 3, 8, 4, 2)) * (w[0, 0, :1] / w[0, 0, :1].abs())
-    return torch.view_as_real(turned).flatten(-2)
+    """Rotations of positions by complex numbers of length 1."""
+    rotated = torch.view_as_complex(x.reshape(2, 3, 8, 4, 2)) * (w[0, 0, :1] / w[0, 0, :1].abs())
+    return torch.view_as_real(rotated).flatten(-2)
 
 
 CASES = {

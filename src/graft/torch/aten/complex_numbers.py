@@ -185,8 +185,8 @@ def _product(b: Builder, out: Any, op_type: str, x: Tensor, y: Tensor) -> Tensor
 # ---- Fourier transforms ----
 
 
-def _transformed(b: Builder, x: Tensor, axis: int, **attributes: int) -> Tensor:
-    return b.op("DFT", x, None, b.constant(axis, torch.int64), **attributes)
+def _transformed(b: Builder, x: Tensor, axis: int, *, inverse: int = FORWARD, onesided: bool = False) -> Tensor:
+    return b.op("DFT", x, None, b.constant(axis, torch.int64), inverse=inverse, onesided=int(onesided))
 
 
 def _scaled(b: Builder, x: Tensor, counts: Sequence[int], mode: int, inverse: int) -> Tensor:
@@ -212,7 +212,7 @@ def transform_of_real(b: Builder, out: Any, x: Tensor, axes: Sequence[int], mode
     """Transforms of real numbers: the last axis first, of which half is enough, then the others."""
     places = [axis_of(axis, x.rank) for axis in axes]
     counts = numbers([x.extents[axis] for axis in places], "the number of points of a transform")
-    found = _transformed(b, b.unsqueezed(x, [x.rank]), places[-1], onesided=int(onesided))
+    found = _transformed(b, b.unsqueezed(x, [x.rank]), places[-1], onesided=onesided)
     for axis in places[:-1]:
         found = _transformed(b, found, axis)
     return _complex(_scaled(b, found, counts, mode, FORWARD), out.dtype)

@@ -72,7 +72,10 @@ def cost(anchor: Anchor, target: Target) -> float:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    return Preference("first", "last", saves=saved(window, target)) if window.is_first else None
+    if not window.is_first:
+        return None
+    gains = window.windows.is_open and math.prod(window.windows.kernel) <= MAX_WINDOW
+    return Preference("first", "last", gains=gains, saves=saved(window, target))
 
 
 STRATEGY = Strategy(

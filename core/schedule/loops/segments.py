@@ -20,8 +20,8 @@ from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key, substitution, walk_expressions
 from graft.core.types import INT64
 
-MOST = 128
-"""Segments of one axis; a stage with more stays whole."""
+MOST, MOST_TURNS = 128, 16
+"""Sources of a stage along one axis, and parts of a row whose indices turn; a stage with more stays whole."""
 SHORTEST = 8
 """Neighbouring elements that are worth loops of their own."""
 
@@ -63,7 +63,7 @@ def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis,
         return None if rows is None else (axis, rows)
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
-    if not 1 < len(lengths) <= MOST or max(lengths) < max(SHORTEST, axis.extent // 2):
+    if not 1 < len(lengths) <= MOST_TURNS or max(lengths) < max(SHORTEST, axis.extent // 2):
         return None
     return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
 

@@ -12,8 +12,18 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Shape, broadcast
 from graft.core.operators.definition.shape_rules import broadcasted
 from graft.core.rewriting.node_pass import NodePass, Rewriter
-from graft.core.rewriting.node_rewrite import add_constant, constant_of, is_operator, replace_node
+from graft.core.rewriting.node_rewrite import (
+    add_constant,
+    constant_of,
+    graph_of,
+    is_operator,
+    origin_of,
+    replace_node,
+)
 from graft.core.shapes.symbolic_shapes import dimensions_of
+
+MOST = 128
+"""Operands of one operator."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class CanonicalizeOperators(NodePass):
     2. a constant operand of Add or Mul stands second
     3. an operand is not expanded that the other ones expand as far
     4. nor is a constant factor that is the same for all products of a batch: it is one matrix
+    5. what joins more than `MOST` operands joins groups of them first: its kernel would be as deep as they are many
     """
 
     name: ClassVar[str] = "canonicalize-operators"
@@ -38,7 +49,23 @@ class CanonicalizeOperators(NodePass):
             first, second = node.inputs
             node.replace_input_with(0, second)
             node.replace_input_with(1, first)
-        return is_sum or is_swapped or _read_unexpanded(node, rewriter)
+        return is_sum or is_swapped or _read_unexpanded(node, rewriter) or _in_groups(node, rewriter)
+
+
+def _in_groups(node: ir.Node, rewriter: Rewriter) -> bool:  # case 5
+    if not is_operator(node, "Sum", "Max", "Min", "Concat") or len(node.inputs) <= MOST:
+        return False
+    groups = [node.inputs[begin : begin + MOST] for begin in range(0, len(node.inputs), MOST)]
+    parts = []
+    for number, group in enumerate(groups):
+        name = rewriter.names.fresh(f"{node.name}/{number}")
+        part = ir.node(node.op_type, group, attributes=dict(node.attributes), name=name)
+        part.metadata_props.update(origin_of(node))
+        part.outputs[0].name, part.outputs[0].type = rewriter.names.fresh(f"{name}_joined"), node.outputs[0].type
+        parts.append(part)
+    graph_of(node).insert_before(node, parts)
+    replace_node(node, node.op_type, [part.outputs[0] for part in parts], dict(node.attributes))
+    return True
 
 
 def _read_unexpanded(node: ir.Node, rewriter: Rewriter) -> bool:  # cases 3 and 4

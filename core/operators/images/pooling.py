@@ -95,13 +95,17 @@ def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
 
     if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padding), int):
         return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
-    sums = lowering.temporary(kind, b.extents(target))
+    sums, counts = lowering.temporary(kind, b.extents(target)), lowering.temporary(kind, b.extents(target)[2:])
+
+    def number(place: Indices) -> Expression:
+        of = count(w, place, extents, padding)
+        return b.constant(float(of), kind) if isinstance(of, int) else b.cast(of, kind)
 
     def mean(i: Indices) -> Expression:
-        of = count(w, i[2:], extents, padding)
-        return b.divide(b.load(sums, *i), float(of) if isinstance(of, int) else b.cast(of, kind))
+        return b.divide(b.load(sums, *i), b.load(counts, *i[2:]))
 
-    return (b.reduce(sums, "add", w.kernel, value, structure=Pooling(w)), b.compute(target, mean))
+    summing = b.reduce(sums, "add", w.kernel, value, structure=Pooling(w))
+    return (b.compute(counts, number), summing, b.compute(target, mean))
 
 
 def _powered(p: int) -> Map:

@@ -14,10 +14,11 @@ from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
 from graft.core.schedule.loops.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
-from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
+from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, shared, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
 from graft.core.schedule.loops.segments import part, segments, transposed_rows
+from graft.core.schedule.loops.small_images import joined_pixels, written_out
 from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -52,6 +53,11 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if transposition is not None:
         tiles, rest = transposing_nest(stage, transposition, simplifier, machine, threads)
         return ir.Block((tiles, *(nest(one, simplifier, machine, parallel) for one in rest)))
+    small = joined_pixels(stage, simplifier, lanes)
+    if small is not None:
+        *around, pixels = small.axes
+        steps = (*(shared(around, machine) if threads and around else ()), *written_out(pixels, lanes, machine))
+        return taken(nested(small.axes, _element(small)), steps, small.axes)
     axis = choose_axis(stage, simplifier, lanes, machine.costs.latency)
     outer = tuple(other for other in stage.axes if other is not axis)
     if axis is None:

@@ -36,10 +36,19 @@ class SmallRows:
 
     def can_be_packed(self, width: int) -> bool:
         """Whether groups of ``width`` elements can be read as packed operands where they lie."""
+        return self.lies_along() and self.extent % width == 0
+
+    def lies_along(self) -> bool:
+        """Whether neighbouring elements are neighbours in one buffer, and nothing is in front of them or masked."""
         value = self.value
         if not isinstance(value, ir.Load) or value.mask is not None or value.buffer.strides is not None:
             return False
-        return self._is_contiguous(value) and self.extent % width == 0
+        return self._is_contiguous(value)
+
+    def operands(self, begin: ir.Expression, count: int, mask: ir.Expression | None, dtype: str) -> ir.Expression:
+        """Return ``count`` elements as operands of a type, if they lie along the axis; zeros where a mask is off."""
+        elements = vectorize_expression(self.value, {self.variable: ramp(begin, count)}, mask)
+        return elements if elements.type.dtype == dtype else ir.Bitcast(elements, dtype)
 
     def is_contiguous(self) -> bool:
         """Whether neighbouring elements are neighbours in memory, wherever they come from."""
@@ -57,12 +66,13 @@ class SmallRows:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """A product of narrow numbers over packed operands: its parts, the sums that it starts from, its left elements."""
+    """A product of narrow numbers over packed operands: its parts, the sums that it starts from, its elements."""
 
     parts: Contraction
     sums: tuple[Sum, ...]
     small: SmallRows | None
-    """None where terms go over several axes."""
+    """Those of the left factor; None where terms go over several axes."""
+    right: SmallRows | None
 
 
 def with_packed_operands(plain: Contraction, constants: Mapping[ir.Buffer, np.ndarray], target: Target) -> Dots | None:
@@ -71,11 +81,11 @@ def with_packed_operands(plain: Contraction, constants: Mapping[ir.Buffer, np.nd
     parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
     if grouped is None or parts is None or (parts.rows, parts.columns) != (plain.rows, plain.columns):
         return None
-    small = None
-    if len(plain.depth) == 1:
-        value = grouped.factors[int(parts.multiply.swapped)].value
-        small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
-    return Dots(parts, grouped.sums, small)
+    if len(plain.depth) > 1:
+        return Dots(parts, grouped.sums, None, None)
+    (terms,), is_swapped = plain.depth, int(parts.multiply.swapped)
+    elements = [SmallRows(factor.value, terms.variable, terms.extent) for factor in grouped.factors]
+    return Dots(parts, grouped.sums, elements[is_swapped], elements[1 - is_swapped])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from graft.core.schedule.strategies.attention import fused_attention
 from graft.core.schedule.strategies.contractions import (
     block_scaled,
     blocked_product,
+    few_columns,
     narrow_weights,
 )
 from graft.core.schedule.strategies.convolutions import (
@@ -54,6 +55,7 @@ _LOOPS = (
     # products
     block_scaled.STRATEGY,
     narrow_weights.STRATEGY,
+    few_columns.STRATEGY,
     blocked_product.STRATEGY,
 )
 _NESTS = (

@@ -26,8 +26,10 @@ PIXELS = 8
 """Pixels of a tile of a longer row, or of one whose length varies, at the most: code of more is slow to fetch."""
 ROW = 16
 """Pixels of a row that one tile computes as a whole, if it has registers for that."""
-MOST_TERMS = 400
+MOST_TERMS = 800
 """Vectors of products of a tile that are written out; more would take long to compile."""
+MOST_OF_ROW = 25
+"""Terms of a row of a window that are written out where the window is not."""
 
 
 def _pixels(found: Convolution, target: Target) -> int:
@@ -80,7 +82,7 @@ def _build_first(anchor: Anchor, target: Target) -> Scheduled | Reject:
 def _tile(tiled: TiledSum, target: Target) -> Tile:
     """Return the tile of fewest cycles by the model whose window is written out as far as that is not too much."""
     window, inner = math.prod(tiled.reduced.values()), list(tiled.reduced.values())[-1]
-    unroll = inner if inner <= MOST_TERMS // tiled.lanes else 1
+    unroll = inner if inner <= MOST_OF_ROW else 1
     all_of_order = [tile for tile in points(tiled, target, [unroll]) if tile.order == 1]
     skewed = [tile for tile in all_of_order if tile.skew and tile.vectors * tile.count * window <= MOST_TERMS]
     found = skewed or [tile for tile in all_of_order if not tile.skew]

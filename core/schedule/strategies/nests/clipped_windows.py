@@ -8,6 +8,7 @@ the bounds of the window's loop; masks remain for the axis of the vectors alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from graft.core.affine.linear import Linear
 from graft.core.machine.target import Target
@@ -17,8 +18,10 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.separable import separated
+from graft.core.schedule.loops.small_images import is_small
 from graft.core.schedule.strategies.nests.generic_nest import fuse, schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
+from graft.core.tensor_ir.anchors import Pooling
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import substitute
@@ -27,9 +30,25 @@ from graft.core.types import BOOL, INT64
 
 def schedule_pooling(kernel: Kernel, target: Target) -> Scheduled:
     """Return a kernel around a reduction over windows in loops."""
-    whole = fuse(kernel.stages, kernel.outputs)
-    stages = [clip_windows(stage) for stage in separated(whole, max(1, target.machine.vector_bytes // 4))]
+    lanes, stages = max(1, target.machine.vector_bytes // 4), list[Stage]()
+    for stage in fuse(kernel.stages, kernel.outputs):
+        stages += _of_small_images(stage, lanes) or map(clip_windows, separated(stage, lanes) or (stage,))
     return schedule_stages(kernel, stages, target)
+
+
+def _of_small_images(stage: Stage, lanes: int) -> tuple[Stage, ...] | None:
+    """Return the parts of a reduction over windows of small images, whose masks stay; None if it is no such one."""
+    if not isinstance(stage.structure, Pooling) or stage.structure.windows.is_open:
+        return None
+    windows = stage.structure.windows
+    moved = windows.source[-2:] != windows.target[-2:] or any(step > 1 for step in windows.strides[-2:])
+    if windows.rank < 2 or moved or not windows.leaves:
+        return None
+    height, width = windows.source[-2:]
+    parts = separated(stage, lanes, 0, gain=0.0) if windows.rank == 2 else None
+    if parts is not None and is_small(height + windows.kernel[0], width, windows.kernel[1], lanes):
+        return parts
+    return (stage,) if is_small(height, width, prod(windows.kernel), lanes) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.schedule.strategies.nests.generic_nest import common_rows, counted, fuse, schedule_stages
+from graft.core.schedule.strategies.nests.split_reduction import split
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -28,7 +30,17 @@ LARGEST_ROW = 1 << 15
 def schedule_row_wise(kernel: Kernel, target: Target) -> Scheduled:
     """Return a kernel of dependent reductions row by row."""
     stages = with_reciprocals(keep_costly(fuse(kernel.stages, kernel.outputs)), kernel.outputs)
+    if not common_rows(stages):
+        stages = _in_parts(stages, kernel.inputs, target.machine)
     return schedule_stages(kernel, stages, target)
+
+
+def _in_parts(stages: Sequence[Stage], inputs: Sequence[Buffer], machine: Machine) -> tuple[Stage, ...]:
+    """Return stages that have no rows with reductions in parts, those of what the kernel reads in front."""
+    every = [part for stage in stages for part in split(stage, machine)]
+    made = {stage.buffer for stage in stages}
+    first = [one for one in every if one.buffer not in made and all(load.buffer in inputs for load in loads(one.value))]
+    return (*first, *(one for one in every if one not in first))
 
 
 def keep_costly(stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -174,7 +174,8 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     elif rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
-        body = allocate(memory, ir.Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
+        runs = (_in_step(run, layout, machine) for run in _runs(stages))
+        body = allocate(memory, ir.Block(tuple(runs)))
     if tables:
         first = (nest(stage, simplifier, machine, parallel=False) for stage in made)
         body = allocate([layout.flat(table.buffer) for table in tables], ir.Block((*first, body)))
@@ -182,6 +183,34 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
     body = finished(body, parameters)
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
+
+
+def _runs(stages: Sequence[ir.Stage]) -> list[list[ir.Stage]]:
+    """Return the stages in runs, one behind the other: neighbours that reduce parts of one buffer are together."""
+    runs: list[list[ir.Stage]] = []
+    for stage in stages:
+        if not (runs and _reduces_along(runs[-1][-1], stage)):
+            runs.append([])
+        runs[-1].append(stage)
+    return runs
+
+
+def _reduces_along(first: ir.Stage, second: ir.Stage) -> bool:
+    """Whether two reductions read parts of the same buffers and have one element for each."""
+    alike = first.buffer.shape == second.buffer.shape and len(first.buffer.shape) == 1
+    read = [{load.buffer for load in loads(*stage_expressions(one))} for one in (first, second)]
+    return alike and None not in (first.reduction, second.reduction) and read[0] == read[1]
+
+
+def _in_step(run: Sequence[ir.Stage], layout: Layout, machine: Machine) -> ir.Statement:
+    """Return the loops of a stage, or one loop over the parts that several read, which are in a cache then."""
+    simplifier = layout.simplifier
+    if len(run) == 1:
+        return nest(flatten(run[0], layout), simplifier, machine, parallel=True)
+    part = LoopAxis.over(ir.Variable("part"), run[0].buffer.shape[0])
+    stages = [collapse_own(flatten(stage, layout, [part]), simplifier) for stage in run]
+    body = ir.Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
+    return outer_loops([part], body, part.extent * sum(map(work, stages)) >= machine.costs.task, machine)
 
 
 def _homes(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> dict[ir.Buffer, ir.Buffer]:

@@ -9,6 +9,7 @@ CASES = {
     "winograd": convolution((1, 64, 28, 28), (64, 64, 3, 3), pads=[1] * 4)[0],
     "direct_convolution": convolution((1, 3, 9, 9), (8, 3, 3, 3))[0],
     "depthwise_nchw": convolution((1, 8, 9, 9), (8, 1, 3, 3), group=8)[0],
+    "few_columns": matmul((4, 80), (80, 2), constant=True)[0],
     "blocked_product": matmul((4, 8), (8, 6), constant=True)[0],
 }
 

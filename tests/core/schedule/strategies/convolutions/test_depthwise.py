@@ -132,3 +132,18 @@ def test_rows_that_fill_no_vector_are_left_to_vectors_of_a_window_that_does() ->
     assert "rows of 3 pixels fill no vector" in str(scheduled.refusals["depthwise_nchw"])
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 40, 1), (2, 3, 1, 40), (1, 4, 33, 1)])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_images_of_one_column_have_vectors_along_it(shape: tuple[int, ...], strides: int) -> None:
+    _, channels, height, width = shape
+    window = (min(7, height), min(7, width))
+    pads = [size // 2 for size in (*window, *window)]
+    steps = [min(strides, height), min(strides, width)]
+    kernel, arrays = convolution(shape, (channels, 1, *window), pads=pads, group=channels, strides=steps)
+    scheduled = schedule(kernel, WIDE)
+    assert scheduled.strategy == "depthwise_nchw"
+    assert f"vectorize {'y' if width == 1 else 'x'}" in (scheduled.steps or "").splitlines()
+    (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

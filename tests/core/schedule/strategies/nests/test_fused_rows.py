@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import target_named
+from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.nests.fused_rows import keep_costly, with_reciprocals
 from graft.core.schedule.strategies.nests.split_reduction import split
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Let, Load, Shuffle
+from graft.core.tensor_ir.ir import For, Let, Load, Shuffle, Store
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.printer import print_stages
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -156,3 +157,19 @@ def test_a_sum_to_one_block_of_columns_is_split_into_parts_of_rows():
 def test_columns_enough_for_all_threads_are_not_split():
     (stage,) = parse_stages(COLUMNS.replace("768", "98304"))
     assert split(stage, AVX512.machine) == [stage]
+
+
+def test_whole_reductions_of_one_input_go_over_its_parts_together():
+    text = """\
+input x: float32[64, 1100]
+stage low: float32[] in scratch at () = reduce min over i < 64, j < 1100 from float32(inf): x[i, j]
+  then total: float32 = min(total, float32(0.0))
+stage high: float32[] in scratch at () = reduce max over i < 64, j < 1100 from float32(-inf): x[i, j]
+stage y: float32[64, 1100] at (m, n) = (x[m, n] - low[]) / (high[] - low[])
+"""
+    x = np.random.default_rng(5).random((64, 1100), np.float32) + np.float32(1.0)
+    function = check(kernel_of(text, Trait.ROW_WISE), [x])
+    shared = [one for one in walk_statements(function.body) if isinstance(one, For) and one.kind == "parallel"]
+    assert shared[0].extent == b.index(64)
+    stored = {one.buffer.name for one in walk_statements(shared[0]) if isinstance(one, Store)}
+    assert {"low_parts", "high_parts"} <= stored

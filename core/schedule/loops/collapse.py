@@ -1,12 +1,11 @@
 """Leading axes as one: a product of ``[n, h, w, k]`` and a matrix seen as one of rows.
 
 Buffers are contiguous, so rows of an image follow each other in memory. Parameters keep their place and their bytes;
-only the shape by which they are indexed changes.
+only the shape by which they are indexed changes. Extents may vary.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
 from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables
 
 
@@ -23,10 +23,10 @@ def collapse_rows(kernel: Kernel) -> tuple[Kernel, dict[Buffer, Buffer]] | None:
 
     None where there are fewer than two such axes, or some stage does not go through them all in step.
     """
-    shape = constant_shape(kernel.stages[kernel.anchor_stage].buffer)
-    if shape is None or len(shape) < 3 or math.prod(shape[:-1]) == max(shape[:-1]):
+    *leading, _ = kernel.stages[kernel.anchor_stage].buffer.shape or (b.index(1),)
+    if sum(extent != b.index(1) for extent in leading) < 2:
         return None
-    collapser = _Collapser(shape[:-1])
+    collapser = _Collapser(leading)
     stages = tuple(collapser.stage(stage) for stage in kernel.stages)
     if collapser.failed:
         return None
@@ -51,8 +51,9 @@ def with_sources(scheduled: Scheduled, sources: dict[Buffer, Buffer]) -> Schedul
 
 
 class _Collapser:
-    def __init__(self, leading: Sequence[int]) -> None:
+    def __init__(self, leading: Sequence[Expression]) -> None:
         self.leading = tuple(leading)
+        self.rows = Simplifier()(b.extent(b.product_of(leading)))
         self.buffers: dict[Buffer, Buffer] = {}
         self.failed = False
 
@@ -80,12 +81,12 @@ class _Collapser:
     def buffer(self, buffer: Buffer) -> Buffer:
         """Return the buffer with its leading axes as one."""
         rest = buffer.shape[len(self.leading) :]
-        return self.buffers.setdefault(buffer, replace(buffer, shape=(b.index(math.prod(self.leading)), *rest)))
+        tensor = buffer.tensor if constant_shape(buffer) is not None else buffer.outside
+        return self.buffers.setdefault(buffer, replace(buffer, shape=(self.rows, *rest), tensor=tensor))
 
     def _is_rows(self, buffer: Buffer) -> bool:
-        shape = constant_shape(buffer)
-        return shape is not None and shape[: len(self.leading)] == self.leading and buffer.strides is None
+        return buffer.shape[: len(self.leading)] == self.leading and buffer.strides is None
 
     def _is_own(self, load: Load, leading: Sequence[Variable]) -> bool:
         pairs = zip(load.indices, leading, self.leading, strict=False)
-        return all(index is axis or (extent == 1 and index == b.index(0)) for index, axis, extent in pairs)
+        return all(index is axis or (extent == b.index(1) and index == b.index(0)) for index, axis, extent in pairs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graft.core.schedule.primitives.vectorize import both, zero_of
 from graft.core.tensor_ir.anchors import Contraction, Structure, Window
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions
 from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
@@ -24,7 +24,8 @@ def inline_stages(
     """Return the stages without those that could be inlined into their readers.
 
     Stages whose buffer is in ``keep`` (the kernel's outputs) stay, and so do reductions, sequential stages and those
-    that ``wanted`` refuses. A masked load of an inlined stage becomes a select whose own loads carry the mask.
+    that ``wanted`` refuses. A masked load of an inlined stage becomes a masked load where that stage moves elements,
+    else a select whose own loads carry the mask.
     """
     inlined: dict[Buffer, Stage] = {}
     result: list[Stage] = []
@@ -91,7 +92,9 @@ def value_at(stage: Stage, indices: Sequence[Expression], mask: Expression | Non
         return places.get(node, node) if isinstance(node, Variable) else node
 
     value = ExpressionMap(rule)(stage.value)
-    return value if mask is None else Select(mask, value, zero_of(value.type))
+    element = value.value if isinstance(value, Cast) and not value.type.is_custom else value
+    is_zero_outside = isinstance(element, Load) and not element.type.is_custom
+    return value if mask is None or is_zero_outside else Select(mask, value, zero_of(value.type))
 
 
 def relaid(stage: Stage, moved: Mapping[Buffer, Buffer], order: Sequence[int]) -> Stage:

@@ -9,6 +9,7 @@ read by whole vectors. Where the row's extent varies, so do the places of the cu
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,8 +20,8 @@ from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key, substitution, walk_expressions
 from graft.core.types import INT64
 
-MOST = 16
-"""Segments of one axis; a stage with more stays whole."""
+MOST, MOST_TURNS = 128, 16
+"""Sources of a stage along one axis, and parts of a row whose indices turn; a stage with more stays whole."""
 SHORTEST = 8
 """Neighbouring elements that are worth loops of their own."""
 
@@ -29,13 +30,24 @@ def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
     """Return stages that compute one after another what an elementwise stage does; itself where it has one source."""
     if stage.operator is not None:
         return (stage,)
-    for axis in stage.axes:
+    for number, axis in enumerate(stage.axes):
         ends = _ends(stage, axis)
         lengths = [end - begin for begin, end in pairwise(ends)]
         joint = stride(stage.place, axis.variable, simplifier) == 1
         if 1 < len(lengths) <= MOST and (not joint or min(lengths) >= SHORTEST):
-            return tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
+            return tuple(_between(stage, number, ends, simplifier))
     return (stage,)
+
+
+def _between(stage: FlatStage, number: int, ends: Sequence[int], simplifier: Simplifier) -> Iterator[FlatStage]:
+    """Yield the parts of a stage between ``ends`` of one of its axes: by halves, so that few know of all sources."""
+    half = len(ends) // 2
+    if len(ends) == 2:
+        yield stage
+        return
+    for piece in (ends[: half + 1], ends[half:]):
+        own = part(stage, stage.axes[number], piece[0] - ends[0], piece[-1] - ends[0], simplifier)
+        yield from _between(own, number, piece, simplifier)
 
 
 def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tuple[FlatStage, ...]] | None:
@@ -51,7 +63,7 @@ def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis,
         return None if rows is None else (axis, rows)
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
-    if not 1 < len(lengths) <= MOST or max(lengths) < max(SHORTEST, axis.extent // 2):
+    if not 1 < len(lengths) <= MOST_TURNS or max(lengths) < max(SHORTEST, axis.extent // 2):
         return None
     return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
 

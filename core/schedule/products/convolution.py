@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.schedule.products.dot_grouping import is_zero
 from graft.core.tensor_ir.anchors import VARIES, Window, Windows
-from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Select, Stage
+from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Stage
 from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
 from graft.core.tensor_ir.visit import loads
 
@@ -70,10 +69,5 @@ def _plain(factor: Expression, wide: str, dtype: str | None) -> Buffer | None:
     """The buffer of which a factor is an element, as ``wide``; None if it is more, or not of type ``dtype``."""
     if factor.type.dtype != wide:
         return None
-    element = factor.on_true if isinstance(factor, Select) else factor
-    element = element.value if isinstance(element, Cast) else element
-    if not isinstance(element, Load) or dtype not in (None, element.buffer.dtype):
-        return None
-    if isinstance(factor, Select) and not (is_zero(factor.on_false) and element.mask == factor.condition):
-        return None
-    return element.buffer
+    element = factor.value if isinstance(factor, Cast) else factor
+    return element.buffer if isinstance(element, Load) and dtype in (None, element.buffer.dtype) else None

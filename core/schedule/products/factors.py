@@ -71,8 +71,8 @@ USUAL = 128
 NARROW = 2
 """... but columns as vectors of a tile: of what is left over at their end, less is in vain ..."""
 MOST_ROWS, NEAR = 8, 1.006
-"""... and rows of a tile at the most: where each begins stays in a register for addresses. Tiles that take so much of
-the fewest cycles are as good: the one with the least code is taken."""
+"""... and rows of a tile at the most, where they are not equally far apart: where each begins stays in a register.
+Tiles that take so much of the fewest cycles are as good: the one with the least code is taken."""
 LEAST_ROWS, MOST_COPIED = 256, 512
 """Rows of a block at the least where they vary: the right factor passes once for each, from farther than the left; and
 at the most where they are copied first."""
@@ -96,7 +96,8 @@ def _chosen_tile(parts: Contraction, target: Target) -> RegisterTile:
     ranked = [row for row in ranked if parts.epilogue.allows(row[1].columns)]
     if not parts.varies:
         return ranked[0][1]
-    ranked = [row for row in ranked if row[1].rows <= MOST_ROWS]
+    if parts.before or parts.terms == VARIES:
+        ranked = [row for row in ranked if row[1].rows <= MOST_ROWS]
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     return min(good, key=lambda tile: (-(-width // tile.lanes) % tile.vectors > 0, tile.vectors))
 

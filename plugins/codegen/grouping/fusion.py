@@ -38,6 +38,8 @@ ANCHORS = (
 """The traits of anchors, in the order in which they choose what follows them."""
 
 
+PLAIN = (Trait.ELEMENTWISE, Trait.DATA_MOVEMENT)
+"""What is computed at its transposed place where extents vary."""
 MOST_SHARED = 8
 """Products from which on each thread has some for itself."""
 
@@ -420,6 +422,8 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape
     varies, source = before is None or after is None, value.producer()
-    both_turn = node.permutation is not None and source is not None and NodeView(source).permutation is not None
-    grows = not both_turn if varies else math.prod(after or ()) > math.prod(before or ())
+    # rows of a Pad or Resize, which are cut where they turn, stay rows
+    is_plain = source is not None and any(table.has(NodeView(source), one) for one in PLAIN)
+    moves = is_plain and node.permutation is not None
+    grows = not moves if varies else math.prod(after or ()) > math.prod(before or ())
     return [] if grows or len(uses.used_outputs(node)) != 1 else [node]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,8 @@ import torch
 from torch.fx import Node
 
 from graft.patterns.definitions import import_domains
-from graft.torch.aten.builder import EIGHTHS, Builder, Extent, Refused, Tensor, onnx_type, require
+from graft.torch.aten import complex_numbers
+from graft.torch.aten.builder import COMPLEX, EIGHTHS, Builder, Extent, Refused, Tensor, onnx_type, require
 from graft.torch.aten.plugin_rows import row_of
 from graft.torch.aten.table import VIEWS
 
@@ -90,12 +91,15 @@ def _line(stack: str) -> str:
     return f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
 
 
-def refusal(node: Node) -> str | None:
-    """Return why a node stays in PyTorch, None where it has a row that takes it."""
-    builder = Builder()
+def refusal(node: Node, *, has_pairs: bool = False) -> str | None:
+    """Return why a node stays in PyTorch, None where it has a row that takes it.
+
+    ``has_pairs`` says that complex numbers may be met (`Builder.has_pairs`).
+    """
+    builder = Builder(has_pairs=has_pairs)
     inputs: dict[Node, Any] = {}
     try:
-        require(node.op == "call_function" and row_of(node.target), f"{node.target} has no row in the table")
+        require(node.op == "call_function" and _row(builder, node), f"{node.target} has no row in the table")
         for one in node.all_input_nodes:
             inputs[one] = _stand_in(builder, one)
         _written(builder, node, inputs)
@@ -116,9 +120,9 @@ def has_gaps(node: Node) -> bool:
 def _stand_in(builder: Builder, node: Node) -> Any:
     value = fake(node)
     if isinstance(value, list | tuple):
-        return [_tensor(one, node.name) for one in value]
+        return [_tensor(one, node.name, builder.has_pairs) for one in value]
     _admit_symbols(builder, value)
-    return _tensor(value, node.name) if isinstance(value, torch.Tensor) else value
+    return _tensor(value, node.name, builder.has_pairs) if isinstance(value, torch.Tensor) else value
 
 
 def _admit_symbols(builder: Builder, value: Any) -> None:
@@ -127,13 +131,23 @@ def _admit_symbols(builder: Builder, value: Any) -> None:
         builder.symbols.setdefault(one, ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64)))
 
 
-def _tensor(value: Any, name: str) -> Tensor:
+def _row(builder: Builder, node: Node) -> Callable[..., Any] | None:
+    """Return the row of a node: one for complex numbers where it meets any, of a builder that knows them."""
+    met = [one for given in (node, *node.all_input_nodes) for one in _flat(fake(given))]
+    if builder.has_pairs and any(isinstance(one, torch.Tensor) and one.dtype in COMPLEX for one in met):
+        return complex_numbers.ROWS.get(node.target)
+    return row_of(node.target)
+
+
+def _tensor(value: Any, name: str, has_pairs: bool = False) -> Tensor:
     require(isinstance(value, torch.Tensor), "a value that is no tensor")
     require(value.device.type == "cpu", f"a tensor on '{value.device.type}': compiled parts take main memory")
     require(value.layout == torch.strided, f"a tensor of layout '{value.layout}'")
     require(not value.is_quantized and type(value).__name__ in ("FakeTensor", "Tensor", "Parameter"), "a subclass")
-    kind = onnx_type(value.dtype)
-    shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])
+    is_pairs = has_pairs and value.dtype in COMPLEX
+    kind = onnx_type(COMPLEX[value.dtype] if is_pairs else value.dtype)
+    extents = (*value.shape, 2) if is_pairs else value.shape
+    shape = ir.Shape([one if isinstance(one, int) else None for one in extents])
     return Tensor(ir.Value(name=name, shape=shape, type=ir.TensorType(kind)), value.dtype, tuple(value.shape))
 
 
@@ -151,12 +165,12 @@ def _written(builder: Builder, node: Node, values: Mapping[Node, Any]) -> Any:
     require(all(one is None or isinstance(one, torch.Tensor) for one in results), "a result that is no tensor")
     for one in results:
         if one is not None:
-            _tensor(one, node.name)
+            _tensor(one, node.name, builder.has_pairs)
             _admit_shape(one)
     arguments = torch.fx.node.map_arg(node.args, lambda one: values[one])
     named = torch.fx.node.map_arg(node.kwargs, lambda one: values[one])
     builder.origin = where(node)
-    row = row_of(node.target)
+    row = _row(builder, node)
     assert row is not None, f"{node.target} is converted without a row"
     found = row(builder, out, *_plain(arguments), **dict(named))
     if isinstance(out, list | tuple):
@@ -194,8 +208,10 @@ def converted(
     model that others than PyTorch call: inputs and outputs have their axes in the order of their shapes. ``limits`` are
     the ranges of symbols; without, those that PyTorch traced with.
     """
-    builder = Builder()
     inside, plain = set(nodes), signature is not None
+    builder = Builder(has_pairs=plain)
+    for one in outputs if plain else ():
+        _tensor(fake(one), one.name)  # none of complex numbers
     read = (one for node in nodes for one in node.all_input_nodes if one not in inside)
     given = list(dict.fromkeys((*(signature or ()), *read)))
     tensors = [one for one in given if isinstance(fake(one), torch.Tensor) and one not in constants]
@@ -330,6 +346,9 @@ def _linear(extent: sympy.Expr) -> dict[sympy.Symbol, tuple[int, int]]:
 
 def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
     """Take a tensor's memory as a constant, without a copy where it is dense."""
+    if builder.has_pairs and tensor.dtype in COMPLEX:
+        pairs = _constant(builder, node, torch.view_as_real(tensor.detach().resolve_conj()))
+        return Tensor(pairs.value, tensor.dtype, tuple(tensor.shape))
     kind = onnx_type(tensor.dtype)
     tensor = tensor.detach()
     order = _order(tensor, False)

@@ -75,14 +75,16 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
         if one.kind != InputKind.USER_INPUT and one.target in tensors
     }  # fmt: skip
     with _disable_current_modes():
-        left = [(one, why) for one in nodes if not is_getitem(one) and (why := refusal(one)) is not None]
+        left = [
+            (one, why) for one in nodes if not is_getitem(one) and (why := refusal(one, has_pairs=True)) is not None
+        ]
         if left:
             texts = "; ".join(f"{one.target} ({where(one)}): {why}" for one, why in left)
             raise UnsupportedError(f"{len(left)} operators cannot be exported: {texts}")
-        outputs, own = _results(graph)
+        outputs, made = _results(graph)
         given = [one for one in holders.values() if names[one.name].kind == InputKind.USER_INPUT and _is_tensor(one)]
         try:
-            found = converted([*nodes, *own], outputs, constants, given, program.range_constraints)
+            found = converted([*nodes, *made], outputs, constants, given, program.range_constraints)
         except Refused as why:
             raise UnsupportedError(f"the module cannot be exported: {why}") from why
     values = {value.name: value for value in found.model.graph.inputs}

@@ -56,7 +56,7 @@ def test_every_shape_gives_what_it_gives_with_a_plan_for_each(backends: list[str
 def test_the_arena_has_the_size_of_the_largest_shapes() -> None:
     (procedure,) = compiled().description.procedures
     rooms = {tensor.name: tensor.room for tensor in procedure.tensors if tensor.storage == "arena"}
-    assert rooms["keys"] == rooms["transposed"] == 4 * 48 * 8 * 4
+    assert rooms["transposed"] == 4 * 48 * 8 * 4
     assert rooms["scores"] == 4 * 16 * 48 * 4
     assert procedure.arena_bytes == rooms["transposed"] + rooms["scores"] == procedure.arena_bound
 
@@ -72,7 +72,7 @@ def test_an_open_symbol_is_an_error_that_names_it() -> None:
     with pytest.raises(ModelError) as caught:
         compiled(dims={"batch": (1, 4), "seq": (1, 16)})
     assert caught.value.message == (
-        "memory='maximum' plans for the largest shapes, but dimension 'past' is open: axis 1 of tensor 'keys' is "
+        "memory='maximum' plans for the largest shapes, but dimension 'past' is open: axis 2 of tensor 'transposed' is "
         "'past + seq'; give it a range, as in dims={\"past\": (1, 512)} (--dim past=1..512), or, unless it is for a C "
         "project, leave the planning to each binding (memory='binding')"
     )
@@ -131,7 +131,7 @@ def test_a_tensor_that_outgrows_its_room_is_an_error(tmp_path: Path) -> None:
     program(*sample(4, 16, 32))
     with pytest.raises(GraftError) as caught:
         program(*sample(4, 17, 32))
-    assert "tensor 'keys' has 6272 bytes, but was planned for at most 6144" in str(caught.value)
+    assert "tensor 'transposed' has 6272 bytes, but was planned for at most 6144" in str(caught.value)
 
 
 @pytest.mark.parametrize(("field", "value"), [("room", 1 << 40), ("offset", 64)])

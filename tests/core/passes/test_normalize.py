@@ -514,3 +514,25 @@ def test_an_operand_is_not_expanded_that_the_others_expand_as_far(shapes: str, s
     model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
     normalize(model)
     assert ("Expand" in [node.op_type for node in model.graph]) == stays
+
+
+@pytest.mark.parametrize(
+    ("factors", "stays"),
+    [("float[b,4,3] x", False), ("float[1,4,3] x", True), ("float[4,3] x", True), ("float[b,c,4,3] x", True)],
+)
+def test_weights_are_not_expanded_to_the_batch_of_the_other_factor(factors: str, stays: bool) -> None:
+    result = "b,c,4,5" if "c" in factors else "b,4,5"
+    text = f"""g ({factors}, float[b,2] z, float[3,5] w) => (float[{result}] y) <int64[2] rest = {{3, 5}}> {{
+        n = Shape <start = 0, end = 1> (z) shape = Concat <axis = 0> (n, rest) e = Expand (w, shape)
+        y = MatMul (x, e) }}"""
+    model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
+    normalize(model)
+    assert ("Expand" in [node.op_type for node in model.graph]) == stays
+
+
+@pytest.mark.parametrize(("last", "shape"), [("5, 6, 7, 8", (2, 2, 2)), ("1, 2, 3, 4", (2, 2))])
+def test_a_constant_factor_that_is_the_same_for_a_batch_is_one_matrix(last: str, shape: tuple[int, ...]) -> None:
+    text = f"g (float[2,3,2] x) => (float[2,3,2] y) <float[2,2,2] w = {{1, 2, 3, 4, {last}}}> {{ y = MatMul (x, w) }}"
+    model = after(text, "canonicalize-operators")
+    factor = model.graph.node(0).inputs[1]
+    assert factor is not None and tuple(factor.shape or ()) == shape

@@ -98,6 +98,10 @@ def test_attention_and_its_logarithms():
     mask = torch.randn(1, 1, 5, 6)
     check(f.scaled_dot_product_attention, q, k, v)
     check(lambda q, k, v, m: f.scaled_dot_product_attention(q, k, v, m, scale=0.3), q, k, v, mask)
+    for kind in (torch.float16, torch.bfloat16):
+        half = [one.to(kind) for one in (q, k, v)]
+        check(f.scaled_dot_product_attention, *half, tolerance=1e-2)
+        check(lambda q, k, v, m: f.scaled_dot_product_attention(q, k, v, m), *half, mask.to(kind), tolerance=1e-2)
 
 
 @pytest.mark.parametrize("heads", [4, 2])

@@ -41,6 +41,10 @@ def test_norms_and_softmaxes():
     check(lambda x: (f.layer_norm(x, (3, 4)), f.layer_norm(x, (4,), x[0, 0], x[1, 1])), X)
     check(lambda x: f.batch_norm(x, x[0, :, 0], x[0, :, 0] ** 2 + 1, x[1, :, 0], x[1, :, 1]), X)
     check(lambda x: f.group_norm(x.reshape(2, 6, 2), 3), X)
+    for x, tolerance in ((X, 1e-5), (X.double(), 1e-9), (X.half(), 1e-2)):
+        w = torch.arange(6, dtype=x.dtype)
+        check(lambda x, w: f.group_norm(x.reshape(2, 6, 2), 3, w, w - 2), x, w, tolerance=tolerance)
+        check(lambda x, w: f.group_norm(x.reshape(4, 6), 2, w), x, w, tolerance=tolerance)
 
 
 def test_the_best():

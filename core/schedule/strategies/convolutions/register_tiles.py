@@ -85,11 +85,12 @@ def _prefers_varying(window: Window, target: Target) -> Preference | None:
 def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
     """Whether a row of an open image is long enough for vectors, and vectors of channels would cost more.
 
-    Those would be empty for the most part where few channels come out. Where images have one axis, what they cost is
+    Those would be empty for the most part where few channels come out; where few come in, as in a picture, a copy with
+    channels last has no vectors to read. Where images have one axis, what they cost is
     that both image and result are transposed, which products by weights of a cache's size hide no more.
     """
     found, lanes = anchor.convolution, lanes_of("float32", target)
-    if found is None or not (_are_few(found.window, target) or _are_near(found, target)):
+    if found is None or not (_are_few(found.window, target) or _are_near(found, target) or found.window.is_first):
         return Reject("shape", "no convolution of few channels, nor of one axis and weights that stay in a cache")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes:
         return Reject("size", "a row has few pixels")

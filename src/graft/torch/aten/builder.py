@@ -31,6 +31,8 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
 EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Types that numbers are stored as: ONNX computes with none of them."""
+COMPLEX = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""Types whose numbers are pairs of real ones, along a last axis."""
 
 Extent = Any
 """A number, or a SymInt."""
@@ -97,6 +99,8 @@ class Builder:
     constants: dict[str, ir.Value] = field(default_factory=dict)
     symbols: dict[sympy.Symbol, ir.Value] = field(default_factory=dict)
     """Symbols of extents, each as an int64 tensor of one element."""
+    has_pairs: bool = False
+    """Whether complex numbers may be met: inside of a model that PyTorch takes no part of."""
     origin: str = ""
     names: dict[str, str] = field(default_factory=dict)
     """By node, the origin that it was written for."""

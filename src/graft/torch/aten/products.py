@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graft.core.operators.images.derivatives import FINITE, MOST_PLACES
-from graft.torch.aten.builder import FLOATS, Builder, Tensor, is_symbolic, numbers, require, wide
+from graft.torch.aten.builder import FLOATS, HALVES, Builder, Tensor, is_symbolic, numbers, require, wide
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
@@ -83,16 +83,19 @@ def attention(
     Queries that see no key, whose softmax is NaN, get 0 of both, as in eager PyTorch.
     """
     require(dropout_p == 0, "attention with dropout")
+    if query.dtype in HALVES:
+        query, key, value = (b.cast(one, torch.float32) for one in (query, key, value))
     key, value = _by_query(b, key, query), _by_query(b, value, query)
     scores, _ = _scores(b, query, key, attn_mask, is_causal, scale)
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), value)
     logarithms = b.op("ReduceLogSumExp", scores, b.integers([3]), keepdims=0)
-    if attn_mask is None:
-        return [found, logarithms]
-    least = b.constant(-math.inf, attn_mask.dtype)
-    hidden = b.compare("Equal", b.op("ReduceMax", attn_mask, b.integers([-1]), keepdims=0), least)
-    zero = b.constant(0, query.dtype)
-    return [b.where(b.op("Unsqueeze", hidden, b.integers([-1])), zero, found), b.where(hidden, zero, logarithms)]
+    if attn_mask is not None:
+        least = b.constant(-math.inf, attn_mask.dtype)
+        hidden = b.compare("Equal", b.op("ReduceMax", attn_mask, b.integers([-1]), keepdims=0), least)
+        zero = b.constant(0, query.dtype)
+        found = b.where(b.op("Unsqueeze", hidden, b.integers([-1])), zero, found)
+        logarithms = b.where(hidden, zero, logarithms)
+    return [b.cast(one, kind.dtype) for one, kind in zip((found, logarithms), out, strict=True)]
 
 
 def attention_backward(

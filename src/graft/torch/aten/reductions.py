@@ -189,6 +189,29 @@ def layer_norm(
     return [b.cast(one, kind.dtype) for one, kind in zip(found, out, strict=True)]
 
 
+def group_norm(
+    b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: Any, channels: int, size: Any,
+    groups: int, epsilon: float,
+) -> list[Tensor]:  # fmt: skip
+    """Elements of a group by its moments, in float32 at least; the moments go to the backward pass."""
+    wide = torch.float32 if x.dtype in HALVES else x.dtype
+    parts = b.reshaped(b.cast(x, wide), [batch, groups, channels // groups * size])
+    variance, mean = _moments(b, wide, parts, [2], 0, True)
+    deviation = b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.constant(epsilon, wide))))
+    if x.dtype == torch.float64 or x.rank < 3:
+        found = b.reshaped(b.op("Mul", b.op("Sub", parts, mean), deviation), list(x.extents))
+        per_channel = [channels, *[1] * (x.rank - 2)]
+        found = b.op("Mul", found, b.reshaped(b.cast(weight, wide), per_channel)) if weight else found
+        found = b.op("Add", found, b.reshaped(b.cast(bias, wide), per_channel)) if bias else found
+    else:
+        scale = b.cast(weight, wide) if weight else b.expanded(b.constant(1, wide), [channels])
+        shift = b.cast(bias, wide) if bias else b.expanded(b.constant(0, wide), [channels])
+        given = (b.cast(x, wide), scale, shift)
+        found = b.op("GroupNormalization", *given, num_groups=groups, epsilon=float(epsilon))
+    moments = (b.reshaped(one, [batch, groups]) for one in (mean, deviation))
+    return [b.cast(one, kind.dtype) for one, kind in zip((found, *moments), out, strict=True)]
+
+
 def batch_norm_inference(
     b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     momentum: float, epsilon: float,
@@ -273,6 +296,7 @@ ROWS: dict[Any, Row] = {
     aten.mean.dim: reduction("ReduceMean"),
     aten.min.default: extreme_of_all("ReduceMin"),
     aten.min.dim: extreme_with_place("ReduceMin", "ArgMin"),
+    aten.native_group_norm.default: group_norm,
     aten.native_layer_norm.default: layer_norm,
     aten.prod.default: product,
     aten.prod.dim_int: product_of_axis,

@@ -48,7 +48,7 @@ ASSERTIONS = frozenset({
 })  # fmt: skip
 """Operators that compute nothing: PyTorch asserts what parts give, and a model of ONNX's has no assertions."""
 FURTHER = (
-    aten.addmv, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
+    aten.addmv, aten.native_batch_norm, aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,
     aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
     aten.batch_norm_backward, aten.dist, aten.tril_indices, aten.triu_indices,

@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 from graft.core.operators.definition.build import index
-from graft.core.schedule.loops.inline import inline_into, inline_stages, relaid, reordered
+from graft.core.schedule.loops.inline import inline_into, inline_stages, relaid, reordered, value_at
 from graft.core.schedule.loops.nest import operations
 from graft.core.tensor_ir.anchors import Contraction, RowReduction, Window, weakened
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Binary,
     Buffer,
+    Cast,
     Constant,
     Load,
+    Select,
     Stage,
     Unary,
     Variable,
@@ -55,6 +57,19 @@ def test_equal_indices_that_are_not_one_object_are_one_place():
     (whole,) = inline_stages([first, Stage(last, (j,), Binary("mul", *loads))], {last})
     assert isinstance(whole.value, Binary)
     assert whole.value.left is whole.value.right
+
+
+def test_an_element_that_is_moved_stays_a_masked_load():
+    source, moved = Buffer("x", "float32", (index(4), index(3))), Buffer("t", "float32", (index(3), index(4)))
+    i, j, k = Variable("i"), Variable("j"), Variable("k")
+    mask = Binary("lt", k, index(3))
+    transpose = Stage(moved, (i, j), Load(source, (j, i)))
+    assert value_at(transpose, (k, index(1)), mask) == Load(source, (index(1), k), mask)
+    assert value_at(replace(transpose, value=Cast(transpose.value, "float64")), (k, index(1)), mask) == Cast(
+        Load(source, (index(1), k), mask), "float64"
+    )
+    other = value_at(replace(transpose, value=Unary("exp", transpose.value)), (k, index(1)), mask)
+    assert isinstance(other, Select) and other.condition == mask
 
 
 @pytest.mark.parametrize("length", [1, 5])

@@ -92,6 +92,14 @@ def test_each_part_is_copied_without_looking_for_it(axis: int) -> None:
     assert not searches(concat(shapes, axis, "Neg"))
 
 
+def test_no_part_of_a_hundred_is_looked_for() -> None:
+    function = concat([(2, 1, 16)] * 100, 1)
+    assert not searches(function)
+    values = [np.full((2, 1, 16), number, np.float32) for number in range(100)]
+    (result,) = run_function(function, [value.reshape(-1) for value in values])
+    np.testing.assert_array_equal(result, np.concatenate(values, 1).reshape(-1))
+
+
 def test_many_or_short_parts_share_their_loops() -> None:
     assert searches(concat([(4, 2)] * (MOST + 1), 0))
     assert searches(concat([(16, 2)] * 3, 1))

@@ -112,9 +112,15 @@ def test_an_operand_that_is_seen_outside_or_repeated_stays_apart() -> None:
 
 
 def test_moves_join_elementwise_operators_without_repeating_work() -> None:
-    assert groups("g (float[4,8] x) => (float[8,4] y) { a = Exp (x)  y = Transpose (a) }") == [
-        "elementwise: Exp Transpose"
-    ]
+    for n in (4, "n"):
+        assert groups(f"g (float[{n},8] x) => (float[8,{n}] y) {{ a = Exp (x)  y = Transpose (a) }}") == [
+            "elementwise: Exp Transpose"
+        ]
+    padded = (
+        'g (float[{n},8] x, int64[4] p) => (float[12,{n}] y) {{ a = Pad <mode = "edge"> (x, p)  y = Transpose (a) }}'
+    )
+    pads = {"p": np.array([0, 2, 0, 2])}
+    assert groups(padded.format(n="n"), pads) == ["injective: Pad", "injective: Transpose"]
     assert groups(
         "g (float[4,1] x, int64[2] n) => (float[4,8] y) { a = Exp (x)  y = Expand (a, n) }",
         {"n": np.array([4, 8], np.int64)},

@@ -143,6 +143,14 @@ def test_an_image_that_a_first_convolution_reads_keeps_its_channels_first() -> N
     assert last_values(text, {name: np.ones(shape, np.float32) for name, shape in shapes.items()}) == ["e", "f"]
 
 
+def test_what_a_first_convolution_makes_of_an_open_image_has_channels_last() -> None:
+    text = """g (float[1,3,SIZES] x, float[32,3,4,4] w) => (float[1,32,1,1] y) {
+        a = Conv <strides = [2, 2]> (x, w)  b = LeakyRelu (a)  y = GlobalAveragePool (b) }"""
+    weights = {"w": np.ones((32, 3, 4, 4), np.float32)}
+    assert last_values(text.replace("SIZES", "h,w"), weights) == ["a", "b"]
+    assert last_values(text.replace("SIZES", "32,32"), weights) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -16,6 +16,7 @@ from graft.core.schedule.parameters import Parameters, ScheduleParameters
 from graft.core.schedule.selection.select import rounds, schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import CallExtern
+from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import candidates
@@ -186,3 +187,30 @@ def test_every_candidate_of_tuning_gives_the_same_products() -> None:
     assert len({str(schedule(kernel, TARGET, one).function) for one in found}) > 2
     for one in found:
         check(kernel, 7, one)
+
+
+LAYERS = """
+input a: float32[b, 3, m, 9]
+input w: float32[9, 5]
+input c: float32[5]
+stage s: float32[b, 3, m, 5] at (n, h, i, j) =
+  reduce add over k < 9 from float32(0.0): a[n, h, i, k] * w[k, j] as contraction()
+stage y: float32[b, 3, m, 5] at (n, h, i, j) = s[n, h, i, j] * c[j]
+"""
+
+
+@pytest.mark.parametrize("machine", ["generic", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("sizes", [(0, 4), (1, 1), (2, 5), (3, 11)])
+def test_axes_that_vary_and_follow_each_other_are_rows_that_no_division_finds(
+    sizes: tuple[int, int], machine: str
+) -> None:
+    kernel, target = kernel_of(LAYERS, Trait.CONTRACTION), Target(ROWS[machine])
+    scheduled = schedule(kernel, target)
+    verify(scheduled.function, target.machine)
+    assert " % " not in print_function(scheduled.function)
+    batch, length = sizes
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((batch, 3, length, 9), (9, 5), (5,))]
+    wanted = run_stages(kernel.stages, dict(zip(kernel.inputs, arrays, strict=True)))[kernel.outputs[0]]
+    (found,) = run_function(scheduled.function, arrays, [wanted.shape])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

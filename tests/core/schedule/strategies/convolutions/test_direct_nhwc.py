@@ -25,9 +25,9 @@ SIZES = [(1, 5, 7), (2, 3, 1), (0, 4, 4)]
 KINDS: dict[str, Kind] = {
     "pointwise": ((35, 6, 1, 1), {}),
     "pointwise of every second pixel": ((16, 5, 1, 1), {"strides": [2, 2]}),
-    "windows that stay inside": ((20, 2, 3, 2), {}),
-    "windows that leave": ((33, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
-    "strides and dilations": ((9, 3, 3, 3), {"pads": [2, 1, 2, 3], "strides": [2, 1], "dilations": [2, 1]}),
+    "windows that stay inside": ((20, 5, 3, 2), {}),
+    "windows that leave": ((33, 5, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "strides and dilations": ((9, 5, 3, 3), {"pads": [2, 1, 2, 3], "strides": [2, 1], "dilations": [2, 1]}),
     "groups": ((12, 2, 3, 3), {"pads": [1, 1, 1, 1], "group": 3}),
 }
 

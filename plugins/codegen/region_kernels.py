@@ -34,12 +34,12 @@ from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.constant_packing import Shared, scheduled_and_places
 from graft.plugins.codegen.grouping.concat_in_place import Placed
 from graft.plugins.codegen.grouping.fusion import Group
-from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, symbol
-from graft.plugins.codegen.open_extents import with_open_extents
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.codegen.region_groups import RegionGroups
-from graft.plugins.codegen.shifted_reads import shifted
+from graft.plugins.codegen.sharing.kernel_structure import structure_of
+from graft.plugins.codegen.sharing.open_extents import with_open_extents
+from graft.plugins.codegen.sharing.shifted_reads import shifted
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Call, Procedure, Schedule, TensorSpec

@@ -19,8 +19,8 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
-from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered
+from graft.plugins.codegen.sharing.kernel_structure import structure_of
 
 LEAST, LEAST_INNER = 16, 128
 """What an extent is at least to become an argument, and that of loops inside of others: short ones want to know it."""

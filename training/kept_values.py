@@ -64,6 +64,18 @@ class _Path:
 _START = _Path(0, 0.0, 0, frozenset())
 
 
+def needed_for(model: ir.Model, loss: str) -> list[ir.Node]:
+    """Return the nodes that a value depends on, in order, with its own; none where no node makes it."""
+    found = set[ir.Node]()
+    stack: list[ir.Node | None] = [node for node in model.graph if loss in (one.name for one in node.outputs)]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            stack += [value.producer() for value in node.inputs if value is not None]
+    return [node for node in model.graph if node in found]
+
+
 @dataclass(slots=True)
 class ForwardPass:
     """The nodes that a loss depends on, and their values: sizes, who reads them, and where the graph may be cut."""
@@ -84,15 +96,8 @@ class ForwardPass:
     @classmethod
     def of(cls, model: ir.Model, loss: str) -> ForwardPass:
         """Return the forward pass of a loss in a model that has its gradients."""
-        found = set[ir.Node]()
-        stack: list[ir.Node | None] = [node for node in model.graph if loss in (one.name for one in node.outputs)]
-        while stack:
-            node = stack.pop()
-            if node is not None and node not in found:
-                found.add(node)
-                stack += [value.producer() for value in node.inputs if value is not None]
         order = list(model.graph)
-        nodes = [node for node in order if node in found]
+        nodes = needed_for(model, loss)
         behind = order[order.index(nodes[-1]) + 1 :]
         typical = typical_numbers(model)
         made = [value for node in nodes for value in node.outputs if value.name]

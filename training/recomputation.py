@@ -19,7 +19,7 @@ from graft.core.rewriting.node_rewrite import RECOMPUTED, has_trait, is_operator
 from graft.errors import ModelError
 from graft.runtime.arguments import Kind
 from graft.training.editing import edited
-from graft.training.kept_values import ForwardPass
+from graft.training.kept_values import ForwardPass, needed_for
 from graft.training.kernel_memory import COURSES, kernel_memory, memory_over_time, state_courses
 from graft.training.segments import segment_steps
 
@@ -40,14 +40,14 @@ def recomputed(write: Callable[[ir.Model], ir.Model], source: ir.Model, loss: st
     Steps of loops are gone through in segments (`segment_steps`) for ``"sqrt"``, and for bytes that need it.
     Raises ModelError for a budget that cannot be met, with the least that can.
     """
-    model = write(source)
+    model = sunk(write(source), loss)
     if how == "none":
         model.metadata_props.pop(COURSES, None)
         return model
     course = memory_over_time(model)
     before, nodes = max(course, default=0), count_nodes(model)
     has_steps = how != "min-cut" and any(is_operator(node, "Loop", "Scan", *GATES) for node in source.graph)
-    segmented = partial(lambda: write(edited(source, segment_steps)))
+    segmented = partial(lambda: sunk(write(edited(source, segment_steps)), loss))
     model = segmented() if has_steps and how == "sqrt" else model
     forward = ForwardPass.of(model, loss)
     if isinstance(how, int):
@@ -76,6 +76,26 @@ def recomputed(write: Callable[[ir.Model], ir.Model], source: ir.Model, loss: st
     )
     record_of(found)[:] = [*record_of(model), PassResult(STEP, more > nodes, nodes, more, note)]
     return found
+
+
+def sunk(model: ir.Model, loss: str) -> ir.Model:
+    """Put what stands before the loss but is not needed for it before the first node that reads it.
+
+    What the backward pass makes of values of the forward pass alone is so no longer there than it must be.
+    """
+    forward, graph = set(needed_for(model, loss)), model.graph
+    numbers = {node: number for number, node in enumerate(graph)}
+    places, last = dict(numbers), max((numbers[node] for node in forward), default=0)
+    for node in reversed(numbers):
+        readers = [use.node for one in node.outputs for use in one.uses()]
+        is_early = node not in forward and numbers[node] < last
+        is_moved = is_early and not any(one.is_graph_output() for one in node.outputs)
+        if is_moved and readers and all(reader in places for reader in readers):
+            places[node] = min(places[reader] for reader in readers)
+    nodes = sorted(numbers, key=lambda node: (places[node], numbers[node]))
+    graph.remove(nodes)
+    graph.extend(nodes)
+    return model
 
 
 def _within(model: ir.Model, forward: ForwardPass, budget: int, before: int) -> tuple[frozenset[ir.Value] | None, int]:

@@ -168,7 +168,7 @@ class _Writer(VectorWriter):
         if loop.binding:
             raise self.refused(f"a loop bound to '{loop.binding}'")
         is_shared = self.program.threads and loop.kind == "parallel" and not self.in_parallel
-        if is_shared and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
+        if is_shared and emit_analysis.is_shared(loop, self.program.work, emit_analysis.SERIAL_WORK):
             self._parallel(loop)
         else:
             super().loop(loop)
@@ -260,10 +260,10 @@ class _Writer(VectorWriter):
         lines.append(f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{")
         lines += _indented([f"struct {name} *const closure = data;", "(void)closure;", f"return {name}_part({given});"])
         self.program.tasks.append("\n".join([*lines, "}\n"]))
-        grain = max(1, emit_analysis.SERIAL_WORK // self.program.work(body))
+        grain = emit_analysis.grain_of(body, self.program.work, emit_analysis.SERIAL_WORK, self.variables)
         closure, status = self.fresh("closure"), self.fresh("status")
         self.line(f"struct {name} {closure} = {{{', '.join(values) or '0'}}};")
-        run = f"graft_parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"
+        run = f"graft_parallel_for(context, {self.index(extent)}, {self.index(grain)}, {name}_run, &{closure})"
         self.line(f"const int32_t {status} = {run};")
         self.line(f"if ({status} != GRAFT_OK) return {status};")
 

@@ -9,8 +9,21 @@ from math import prod
 from operator import attrgetter
 from typing import Any, get_args
 
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, For, Function, Let, Statement, Variable
-from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    Let,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.visit import free_variables, walk_statements
+from graft.core.types import INT64
 
 SERIAL_WORK = 16 * 1024
 """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
@@ -113,6 +126,36 @@ class Work:
                 if kind is not Buffer:
                     todo += _parts(kind)(part)
         return total
+
+
+def is_shared(loop: For, work: Work, task: int) -> bool:
+    """Whether a parallel loop may be worth a task: extents that vary may be large."""
+    if work(loop) >= task:
+        return True
+    return any(isinstance(one, For) and not isinstance(one.extent, Constant) for one in walk_statements(loop))
+
+
+def grain_of(body: Statement, work: Work, task: int, known: Container[Variable]) -> Expression:
+    """Return how many iterations of a body a task has at least, by the extents that are ``known`` when it begins."""
+    fixed, total = work(body), list[Expression]()
+    todo = [body]
+    while todo:
+        match todo.pop():
+            case Block(parts):
+                todo += parts
+            case Let(body=inner) | Allocate(body=inner):
+                todo.append(inner)
+            case For(extent=extent) as loop if not isinstance(extent, Constant) and all(
+                one in known for one in free_variables(extent)
+            ):
+                fixed -= work(loop)
+                total.append(Binary("mul", extent, Constant(work(loop) // UNKNOWN_EXTENT, INT64)))
+    if not total:
+        return Constant(max(1, task // fixed), INT64)
+    operations: Expression = Constant(max(1, fixed), INT64)
+    for one in total:
+        operations = Binary("add", operations, one)
+    return Binary("max", Constant(1, INT64), Binary("div", Constant(task, INT64), operations))
 
 
 def collapsed(loop: For) -> tuple[Variable, Expression, Statement]:

@@ -36,8 +36,8 @@ from graft.core.types import Type, element_bits
 from graft.datatypes.lower_function import lower_function
 from graft.partition.region import Region
 from graft.plugins.codegen.choices import CodegenChoices
-from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.region_groups import RegionGroups
+from graft.plugins.codegen.sharing.kernel_structure import structure_of
 from graft.runtime.constants import aligned_array
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import evaluate, symbols_of

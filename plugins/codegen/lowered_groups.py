@@ -44,6 +44,8 @@ class Lowered:
     """Contents of inputs that stand for a constant in another form."""
     offsets: Mapping[Buffer, int] = field(default_factory=dict)
     """Of inputs that begin within their value: the elements before them."""
+    shapes: Mapping[Buffer, tuple[int, ...]] = field(default_factory=dict)
+    """Of tensors that are passed in another shape than their value's, for what it tells: that shape."""
 
 
 @dataclass(slots=True)

@@ -115,9 +115,14 @@ class RegionGroups:
 
     def every_kernel(self) -> Iterator[Lowered]:
         """Yield the kernels of all groups that compute something."""
+        for number in self.computed():
+            yield from self.kernels(number)
+
+    def computed(self) -> Iterator[int]:
+        """Yield the numbers of the groups that compute something."""
         for number, group in enumerate(self.groups):
             if not group.is_view and group.appends is None and not self.is_empty(group):
-                yield from self.kernels(number)
+                yield number
 
     def rounded(self) -> set[str]:
         """Return the names of the nodes whose float32 factors are rounded to bfloat16, as the strategies say."""

@@ -33,11 +33,12 @@ from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
 from graft.plugins.codegen.constant_packing import Shared, scheduled_and_places
 from graft.plugins.codegen.grouping.concat_in_place import Placed
 from graft.plugins.codegen.grouping.fusion import Group
-from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, symbol
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.codegen.region_groups import RegionGroups
-from graft.plugins.codegen.shifted_reads import shifted
+from graft.plugins.codegen.sharing.kernel_structure import structure_of
+from graft.plugins.codegen.sharing.open_extents import with_open_extents
+from graft.plugins.codegen.sharing.shifted_reads import shifted
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Call, Procedure, Schedule, TensorSpec
@@ -107,6 +108,8 @@ class RegionKernels:
     def __post_init__(self) -> None:
         self._index_checks = IndexChecks(symbol(self.region.name), self.target.machine)
         self.groups = RegionGroups(self.region, self.table, self.target, self.choices)
+        with self._timed("lower"):
+            lowered = self._lowered()
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
         for number, group in enumerate(self.groups.groups):
@@ -119,15 +122,20 @@ class RegionKernels:
                 for empty in self.groups.stored(group):
                     self._add(ValueView(empty), "arena")
             else:
-                self._compute(number, group)
+                self._compute(group, lowered[number])
         require(self._missing, self.choices.name, f"region '{self.region.name}'")
 
-    def _compute(self, number: int, group: Group) -> None:
+    def _lowered(self) -> dict[int, list[Lowered]]:
+        """Return the kernels of each group that computes something, by the group's number."""
+        made = {number: list(self.groups.kernels(number)) for number in self.groups.computed()}
+        if self.target.machine.is_device:
+            return made
+        moved = [shifted(one) for kernels in made.values() for one in kernels]
+        left = iter(moved if self.schedules else with_open_extents(moved))
+        return {number: [next(left) for _ in kernels] for number, kernels in made.items()}
+
+    def _compute(self, group: Group, lowered: Sequence[Lowered]) -> None:
         """Call the kernels of a group, behind the checks of the indices that they read."""
-        with self._timed("lower"):
-            lowered = self.groups.kernels(number)
-            if not self.target.machine.is_device:
-                lowered = [shifted(one) for one in lowered]
         self._check([node for one in (group, *group.beside) for node in (*one.before, *one.nodes)])
         for one in lowered:
             self._call(one, *self._schedule(one))
@@ -200,10 +208,10 @@ class RegionKernels:
         present = self._add(node.outputs[0], "arena")
         self._calls.append(Call("append", (past, more), (present,), origin=(node.name,), axis=axis))
 
-    def _box(self, whole: int, box: Buffer, elements: int) -> int:
-        """The tensor of a box that begins so many elements behind the first of another."""
+    def _box(self, whole: int, box: Buffer, shape: tuple[int, ...], elements: int = 0) -> int:
+        """The tensor of a box of some shape that begins so many elements behind the first of another."""
         name, offset = f"{self._tensors[whole].name}.{elements}", elements * element_type(box.dtype).bytes
-        self._tensors.append(TensorSpec(name, box.dtype, b.dims(box), "view", of=whole, offset=offset))
+        self._tensors.append(TensorSpec(name, box.dtype, shape, "view", of=whole, offset=offset))
         return len(self._tensors) - 1
 
     # ---- Kernels ----
@@ -305,12 +313,17 @@ class RegionKernels:
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
             given = self._index(value) if packed is None else self._packed(name, packed)
-            inputs.append(self._box(given, buffer, lowered.offsets[buffer]) if buffer in lowered.offsets else given)
+            if buffer in lowered.offsets:
+                given = self._box(given, buffer, b.dims(buffer), lowered.offsets[buffer])
+            inputs.append(self._box(given, buffer, lowered.shapes[buffer]) if buffer in lowered.shapes else given)
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
         in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)
         stored = zip(lowered.outputs, lowered.kernel.outputs, strict=True)
-        outputs = tuple(self._result(ValueView(value), buffer.dtype) for value, buffer in stored)
+        outputs = tuple(
+            self._box(given, buffer, lowered.shapes[buffer]) if buffer in lowered.shapes else given
+            for given, buffer in ((self._result(ValueView(value), one.dtype), one) for value, one in stored)
+        )
         self._calls.append(
             Call(
                 "call",

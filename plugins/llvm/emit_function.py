@@ -20,7 +20,16 @@ from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, uses_any
+from graft.plugins.codegen.emit_analysis import (
+    FAILURES,
+    captured,
+    collapsed,
+    element_count,
+    grain_of,
+    is_shared,
+    overlapping,
+    uses_any,
+)
 from graft.plugins.codegen.llvm_ir import addresses
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, memory_type, register_type
@@ -94,7 +103,7 @@ class FunctionEmitter(StatementEmitter):
     def loop(self, loop: ir.For) -> None:
         """Emit a loop: as tasks of the runtime, as a function of its own, or in its place."""
         self._check(loop)
-        if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
+        if loop.kind == "parallel" and not self.in_parallel and is_shared(loop, self.module.work, self._task):
             self._parallel(loop)
             return
         if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
@@ -235,13 +244,13 @@ class FunctionEmitter(StatementEmitter):
         task.variables = self._known_variables()
         task.task(variable, body, captures)
         closure = self._closure(captures)
-        grain = max(1, self._task // self.module.work(body))
+        grain = self.value(grain_of(body, self.module.work, self._task, self.variables))
         if self.module.is_plain:
             run = "@graft_parallel_for"
             self.module.declarations["graft_parallel_for"] = f"declare i32 {run}(ptr, i64, i64, ptr, ptr)"
         else:
             run = self._of_runtime(_API_PARALLEL_FOR)
-        arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain}, ptr @{name}, ptr {closure}"
+        arguments = f"ptr %context, i64 {self.value(extent).text}, i64 {grain.text}, ptr @{name}, ptr {closure}"
         self.return_unless_ok(self.let(f"call i32 {run}({arguments})"))
 
     def return_unless_ok(self, status: str) -> None:

@@ -52,6 +52,11 @@ def taken(body: ir.Statement, steps: Sequence[Step], axes: Sequence[LoopAxis] = 
     return take(ir.Function("nest", (known,), 0, body), steps).body
 
 
+def is_shared(axes: Sequence[LoopAxis], work: int, machine: Machine) -> bool:
+    """Whether so much work, as it is counted, may be worth several threads: axes that vary may be long."""
+    return work >= machine.costs.task or any(axis.is_open for axis in axes)
+
+
 def shared(axes: Sequence[LoopAxis], machine: Machine | None) -> tuple[Step, ...]:
     """Return the steps that share the iterations of loops, the first outermost, among the units of a machine.
 

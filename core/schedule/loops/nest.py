@@ -14,7 +14,16 @@ from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.accumulate import element, reduce_inner
 from graft.core.schedule.loops.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
-from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, shared, taken
+from graft.core.schedule.loops.loop_frames import (
+    TASKS,
+    blocked,
+    is_shared,
+    lanes_of,
+    nested,
+    outer_loops,
+    shared,
+    taken,
+)
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
 from graft.core.schedule.loops.segments import part, segments, transposed_rows
@@ -40,7 +49,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
-    threads = parallel and work(stage) >= machine.costs.task
+    threads = parallel and is_shared(stage.axes, work(stage), machine)
     transposed = transposed_rows(stage, simplifier)
     if transposed is not None:
         innermost, rows = transposed

@@ -319,7 +319,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     skewed = None
     if found is not None and slides:
         space = "zyx"[-found.windows.rank :]
-        across = (space if last == "c" else space[: space.index(last)])[-1:]
+        across = (space if last == "c" else space[: space.index(last)] if last in space else space[:-1])[-1:]
         if across and known[f"k{across}"] > 1:
             number = space.index(across)
             skewed = (across, found.windows.strides[number], found.windows.dilations[number])

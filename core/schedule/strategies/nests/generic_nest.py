@@ -26,8 +26,9 @@ from graft.core.schedule.loops.flat_stages import (
     flatten,
 )
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
-from graft.core.schedule.loops.loop_frames import lanes_of, outer_loops
+from graft.core.schedule.loops.loop_frames import is_shared, lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
+from graft.core.schedule.loops.side_by_side import side_by_side
 from graft.core.schedule.loops.table_blocks import in_blocks, is_open, read_along
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
@@ -174,8 +175,10 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     elif rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
-        runs = (_in_step(run, layout, machine) for run in _runs(stages))
-        body = allocate(memory, ir.Block(tuple(runs)))
+        body = side_by_side([collapse_own(stage, simplifier) for stage in flat], simplifier, machine) or ir.Block(
+            tuple(_in_step(run, layout, machine) for run in _runs(stages))
+        )
+        body = allocate(memory, body)
     if tables:
         first = (nest(stage, simplifier, machine, parallel=False) for stage in made)
         body = allocate([layout.flat(table.buffer) for table in tables], ir.Block((*first, body)))
@@ -239,7 +242,7 @@ def _row_by_row(
     stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, machine)
     body = ir.Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
-    return outer_loops(axes, allocate(memory, body), total >= machine.costs.task, machine)
+    return outer_loops(axes, allocate(memory, body), is_shared(axes, total, machine), machine)
 
 
 def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, machine: Machine) -> list[FlatStage]:

@@ -27,6 +27,7 @@ from graft.core.schedule.primitives.plain_selection import CLEAR, FEW, is_compar
 from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import finished
+from graft.core.schedule.strategies.sequential.split_scatter import split_scatter
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import (
@@ -48,7 +49,8 @@ PIECE = 8
 
 def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
-    body = loops_of(_with_indices(kernel), kernel.outputs, target.machine)
+    stages = [part for stage in _with_indices(kernel) for part in split_scatter(stage, target.machine)]
+    body = loops_of(stages, kernel.outputs, target.machine)
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
     parameters = (*kernel.inputs, *kernel.outputs)
     body = finished(body, parameters)

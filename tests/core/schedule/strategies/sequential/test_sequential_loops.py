@@ -156,7 +156,7 @@ def test_updates_of_computed_places_alone_run_in_order() -> None:
     input places: int64[90000]
     input u: float32[90000]
     stage y: float32[9] at (i) = float32(0.0)
-      scatter add over k < 90000 at (places[k]): u[k]
+      scatter set over k < 90000 at (places[k]): u[k]
     """
     _, function = function_of(text)
     assert {one.kind for one in walk_statements(function.body) if isinstance(one, For)} == {"serial"}

@@ -1,0 +1,1 @@
+"""When kernels are one function: the text of a kernel, and how kernels are made alike."""

@@ -1,0 +1,238 @@
+"""Kernels over extents that are arguments, so that those which differ in nothing else are one function.
+
+Axes that every tensor of a kernel has side by side are one axis: what is elementwise over tensors of one shape goes
+along a single axis, whatever their rank. Its extent is then that of a view which a call passes, and no number in the
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
+from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
+from graft.plugins.codegen.lowered_groups import Lowered
+from graft.plugins.codegen.sharing.kernel_structure import structure_of
+
+LEAST, LEAST_INNER = 16, 128
+"""What an extent is at least to become an argument, and that of loops inside of others: short ones want to know it."""
+FEW = 64
+"""Sums that threads share as they are; fewer are split (`graft.core.schedule.strategies.nests.split_reduction`)."""
+Place = tuple[Buffer | Variable, int]
+"""An axis of a buffer, or the one of a reduction that a variable counts."""
+
+
+def with_open_extents(kernels: Sequence[Lowered]) -> list[Lowered]:
+    """Return kernels with extents as arguments where that makes one function of at least two."""
+    found = [opened(one) for one in kernels]
+    structures = [None if one is None else structure_of(one.kernel) for one in found]
+    extents = dict[str | None, set[tuple[tuple[int, ...], ...]]]()
+    for structure, one in zip(structures, found, strict=True):
+        extents.setdefault(structure, set()).add(() if one is None else tuple(one.shapes.values()))
+    return [
+        one if changed is None or len(extents[structure]) < 2 else changed
+        for one, changed, structure in zip(kernels, found, structures, strict=True)
+    ]
+
+
+def opened(lowered: Lowered) -> Lowered | None:
+    """Return a kernel with its extents as arguments, None where it reads elements in another order than it stores them.
+
+    The shapes that tell the extents are among the result's ``shapes``.
+    """
+    kernel = lowered.kernel
+    if kernel.anchor not in (Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.REDUCTION) or lowered.offsets:
+        return None
+    axes = _Axes.of(kernel)
+    groups = None if axes is None else axes.groups()
+    if axes is None or not groups or any(map(axes.wants_numbers, kernel.stages)):
+        return None
+    return _Opening(axes, groups).lowered(lowered)
+
+
+@dataclass(slots=True)
+class _Axes:
+    """Which axes of a kernel's stages and buffers are the same loop, by union-find."""
+
+    kernel: Kernel
+    extents: dict[Place, int] = field(default_factory=dict)
+    _parents: dict[Place, Place] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _Axes | None:
+        """Return the axes, None where a load has another index than an axis, or an axis is read as a number."""
+        axes = cls(kernel)
+        return axes if all(map(axes._joined, kernel.stages)) else None
+
+    def root(self, place: Place) -> Place:
+        """Return the axis that stands for all that are the same."""
+        while (parent := self._parents.get(place, place)) != place:
+            place = parent
+        return place
+
+    def loops(self, buffer: Buffer) -> tuple[Place, ...]:
+        """Return the loops that go through a buffer, outermost first."""
+        places = ((buffer, number) for number in range(len(buffer.shape)))
+        return tuple(self.root(place) for place in places if self.extents[place] > 1)
+
+    def reduced(self, stage: Stage) -> tuple[Place, ...]:
+        """Return the loops of a stage's reduction."""
+        axes = () if stage.reduction is None else stage.reduction.axes
+        places = ((axis.variable, 0) for axis in axes)
+        return tuple(self.root(place) for place in places if self.extents[place] > 1)
+
+    def wants_numbers(self, stage: Stage) -> bool:
+        """Whether loops are planned by numbers: transposing, and sums of which threads share the terms."""
+        own, reduced = self.loops(stage.buffer), self.reduced(stage)
+        read = [self.loops(load.buffer) for load in loads(*stage_expressions(stage))]
+        if stage.reduction is None:
+            return any(set(own[-1:]) & set(loops[:-1]) for loops in read)
+        inner = {loops[-1] for loops in read if len(loops) > 1}
+        return prod(self.extents[loop] for loop in own) < FEW or not inner <= set(reduced)
+
+    def _joined(self, stage: Stage) -> bool:
+        """Take the axes of a stage and of what it reads; return whether that can be done."""
+        if stage.order is not None or not self._known(stage.buffer):
+            return False
+        places: dict[Expression, Place] = {axis: (stage.buffer, number) for number, axis in enumerate(stage.axes)}
+        for axis in () if stage.reduction is None else stage.reduction.axes:
+            if not isinstance(axis.extent, Constant):
+                return False
+            self.extents[axis.variable, 0], places[axis.variable] = int(axis.extent.value), (axis.variable, 0)
+        for load in loads(*stage_expressions(stage)):
+            if load.mask is not None or not self._known(load.buffer):
+                return False
+            for number, index in enumerate(load.indices):
+                place = load.buffer, number
+                if self.extents[place] == 1:
+                    continue
+                if index not in places or self.extents[places[index]] != self.extents[place]:
+                    return False
+                self._parents[self.root(place)] = self.root(places[index])
+        return True
+
+    def _known(self, buffer: Buffer) -> bool:
+        shape = constant_shape(buffer)
+        if shape is None or 0 in shape or buffer.strides is not None or buffer.memory != "host":
+            return False
+        self.extents.update({(buffer, number): extent for number, extent in enumerate(shape)})
+        return True
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Yield the kernel's buffers: those between its stages, too."""
+        kernel = self.kernel
+        yield from dict.fromkeys((*kernel.outputs, *(stage.buffer for stage in kernel.stages), *kernel.inputs))
+
+    def groups(self) -> list[tuple[Place, ...]] | None:
+        """Return the loops, of which those that are side by side everywhere are together; None if one is twice."""
+        rows = [*map(self.loops, self.buffers()), *map(self.reduced, self.kernel.stages)]
+        if any(len(set(row)) < len(row) for row in rows):
+            return None
+        behind: dict[Place, set[Place | None]] = {}
+        before: dict[Place, set[Place | None]] = {}
+        for row in rows:
+            for left, right in zip((None, *row), (*row, None), strict=True):
+                if left is not None:
+                    behind.setdefault(left, set()).add(right)
+                if right is not None:
+                    before.setdefault(right, set()).add(left)
+        groups: list[list[Place]] = []
+        for loop in dict.fromkeys(loop for row in rows for loop in row):
+            last = groups[-1][-1] if groups else None
+            if last is not None and behind[last] == {loop} and before[loop] == {last}:
+                groups[-1].append(loop)
+            else:
+                groups.append([loop])
+        return [tuple(group) for group in groups]
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The change of a kernel to one axis for each group of loops, whose extents are variables."""
+
+    axes: _Axes
+    groups: Sequence[tuple[Place, ...]]
+    new: dict[Buffer, Buffer] = field(default_factory=dict)
+    numbers: dict[Place, int] = field(init=False)
+    extents: list[Expression] = field(init=False)
+    bound: set[Variable] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.numbers = {loop: number for number, group in enumerate(self.groups) for loop in group}
+        sizes = [self._extent(number) for number in range(len(self.groups))]
+        inner = {numbers[-1] for one in self.axes.buffers() if len(numbers := self._numbers(one)) > 1}
+        least = [LEAST_INNER if number in inner else LEAST for number in range(len(sizes))]
+        self.extents = [
+            Variable(f"extent{number}") if size >= least[number] else b.index(size) for number, size in enumerate(sizes)
+        ]
+
+    def lowered(self, lowered: Lowered) -> Lowered | None:
+        """Return the kernel changed."""
+        kernel = lowered.kernel
+        stages = tuple(map(self._stage, kernel.stages))
+        if any(not self.bound.issuperset(free_variables(*stage_expressions(stage))) for stage in stages):
+            return None  # the place of an element is part of its value
+        parameters = (*kernel.inputs, *kernel.outputs)
+        shapes, told = dict[Buffer, tuple[int, ...]](), set[int]()
+        for buffer in parameters:
+            has = {one for one in self._numbers(buffer) if isinstance(self.extents[one], Variable)} - told
+            if has:
+                shapes[self.buffer(buffer)] = tuple(map(self._extent, self._numbers(buffer)))
+                told |= has
+        if not shapes:
+            return None
+        made = replace(
+            kernel,
+            inputs=tuple(map(self.buffer, kernel.inputs)),
+            outputs=tuple(map(self.buffer, kernel.outputs)),
+            stages=stages,
+            constants=self._reshaped(kernel.constants),
+        )
+        return replace(lowered, kernel=made, made=self._reshaped(lowered.made), shapes=shapes)
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """Return the buffer over the joint axes."""
+        if buffer not in self.new:
+            shape = tuple(self.extents[number] for number in self._numbers(buffer))
+            self.new[buffer] = replace(buffer, shape=shape)
+        return self.new[buffer]
+
+    def _numbers(self, buffer: Buffer) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.numbers[loop] for loop in self.axes.loops(buffer)))
+
+    def _extent(self, number: int) -> int:
+        return prod(self.axes.extents[loop] for loop in self.groups[number])
+
+    def _reshaped(self, arrays: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
+        return {
+            self.buffer(one): array.reshape(tuple(map(self._extent, self._numbers(one))))
+            for one, array in arrays.items()
+        }
+
+    def _stage(self, stage: Stage) -> Stage:
+        own = self._numbers(stage.buffer)
+        reduced = tuple(dict.fromkeys(self.numbers[loop] for loop in self.axes.reduced(stage)))
+        axes = {number: Variable(f"i{number}") for number in (*own, *reduced)}
+        self.bound |= {*axes.values(), *([] if stage.epilogue_variable is None else [stage.epilogue_variable])}
+
+        def rule(node: Expression) -> Expression:
+            if not isinstance(node, Load):
+                return node
+            return Load(self.buffer(node.buffer), tuple(axes[number] for number in self._numbers(node.buffer)))
+
+        made = map_stage(stage, ExpressionMap(rule))
+        if made.reduction is not None:
+            over = tuple(Axis(axes[number], self.extents[number]) for number in reduced)
+            made = replace(made, reduction=replace(made.reduction, axes=over))
+        structure = stage.structure if stage.reduction is None else None
+        return replace(
+            made, buffer=self.buffer(stage.buffer), axes=tuple(axes[number] for number in own), structure=structure
+        )

@@ -18,7 +18,6 @@ from graft.core.schedule.strategies.convolutions import (
     pointwise_nhwc,
     register_tiles,
     winograd,
-    winograd_nchw,
 )
 from graft.core.schedule.strategies.nests import (
     clipped_windows,
@@ -48,7 +47,6 @@ _LOOPS = (
     direct_nhwc.STRATEGY,  # all others where extents vary
     # convolutions whose channels come first
     depthwise.FIRST,
-    winograd_nchw.STRATEGY,
     register_tiles.STRATEGY,
     direct_convolution.STRATEGY,
     # products

@@ -45,6 +45,8 @@ SQUARED = {16: 7.0}
 
 Of shorter vectors it was not found to matter (67 convolutions with vectors of 16 lanes, 37 with such of 8; Zen 5).
 """
+HEAVY = {16: 60.0}
+"""Cycles that a vector of a heavy epilogue takes longer behind squares, where blocks may cut rows."""
 LOST = 0.5
 """What tiles of few output channels and vectors of pieces take longer, as a part of what the model of tiles says."""
 USUAL_WORK = 4096 * 64 * 64
@@ -169,6 +171,8 @@ class Plan:
         into, out = (float(cycles[transform.stride][transform.outputs]) for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
         window, squared = own.found.window, 0.0 if own.direct else SQUARED.get(lanes, 0.0)
         into += squared * transform.inputs * transform.step * window.reads_channels_first
+        is_slow = squared and own.epilogue.is_heavy and own.pieces(transform) > most
+        squared += HEAVY.get(lanes, 0.0) if is_slow else 0.0
         out += squared * transform.outputs**2 * window.stores_channels_first
         moved = -(-inputs // lanes) * lanes * into + outputs * out
         by_piece = (transform.products * weights * PRODUCT_CYCLES * busy + moved) / lanes
@@ -207,7 +211,7 @@ class Plan:
             rows = range(min(-(-wanted.block // across), down), down + 1)[:1]
         lanes, outputs = lanes_of("float32", target), own.found.window.outputs
         sizes = (across * one for one in rows)
-        most = min(sizes, key=lambda most: cls._in_blocks(transform, own, target, most).by_piece)
+        most = min(sizes, key=lambda most: cls._in_blocks(transform, own, target, most).by_piece_of_all)
         vectors = -(-most // lanes)
         cycles, _ = ranked_tiles(outputs, vectors * lanes, "float32", target)[0]
         full, _ = ranked_tiles(MOST_PIECES, MOST_PIECES * lanes, "float32", target)[0]
@@ -247,10 +251,17 @@ class Plan:
         again = 0 if 4 * weights + size <= near else 4 * weights / rate
         tasks = target.threads or TASKS
         waits = -(-blocks // tasks) * tasks / blocks
-        by_piece = waits * (blocks * each + (blocks - 1) * again) / pieces
+        by_piece = (blocks * each + (blocks - 1) * again) / pieces
         by_pixel = WINDOW**2 * inputs * (outputs * DIRECT_CYCLES + PATCHED) / lanes
         once = 4 * (weights - WINDOW**2 * inputs * outputs) / far
-        return cls(transform, tile, inputs, outputs, 1, most, outputs, True, grid, "pixels", by_piece, by_pixel, once)
+        return cls(
+            transform, tile, inputs, outputs, 1, most, outputs, True, grid, "pixels", by_piece, by_pixel, once, waits
+        )
+
+    @property
+    def by_piece_of_all(self) -> float:
+        """Cycles by piece of all threads, those that wait included."""
+        return self.by_piece * self.waits
 
     @property
     def is_cut(self) -> bool:
@@ -354,7 +365,7 @@ def fastest(own: ImageInPieces, target: Target, wanted: WinogradParameters | Non
     rows = [(one.cycles_of(own.pieces(one.transform)), one) for one in plans(own, target, wanted)]
     rows.sort(key=lambda row: row[0] * row[1].waits)
     first = {one.columns: (cycles, one) for cycles, one in reversed(rows)}
-    return min(first.values(), key=lambda row: row[0])
+    return min(first.values(), key=lambda row: row[0] * (row[1].waits if row[1].columns == "pixels" else 1))
 
 
 def chosen_plan(own: ImageInPieces, target: Target, wanted: WinogradParameters | None = None) -> Plan | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import WinogradParameters
-from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.products.epilogue import Epilogue, fused_stages
 from graft.core.schedule.strategies.convolutions.winograd import schedule_winograd
 from graft.core.schedule.strategies.convolutions.winograd_plan import UNROLL, chosen_plan, taken_apart
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
@@ -78,6 +78,16 @@ def test_channels_and_size_choose_what_vectors_are_of(channels: int, size: int, 
     assert own is not None
     plan = chosen_plan(own, WIDE)
     assert plan is not None and plan.columns == columns
+
+
+def test_heavy_epilogues_of_several_blocks_want_vectors_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, _ = convolution((1, 64, 66, 66), (32, 64, 3, 3), pads=[1, 1, 1, 1])
+    own, target = taken_apart(kernel, fused_stages(kernel) or (), WIDE), replace(WIDE, threads=1)
+    assert own is not None
+    for is_heavy, columns in ((False, "channels"), (True, "pixels")):
+        monkeypatch.setattr(Epilogue, "is_heavy", is_heavy)
+        plan = chosen_plan(own, target)
+        assert plan is not None and plan.columns == columns
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

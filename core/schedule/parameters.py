@@ -51,6 +51,7 @@ class WinogradParameters:
     block: int | None = None
     rows: int | None = None
     vectors: int | None = None
+    columns: Columns | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ RETIRED = ("depthwise", "winograd")
 _TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("contraction", "packing"): PACKINGS,
     ("contraction", "columns"): COLUMNS,
+    ("winograd_blocks", "columns"): COLUMNS,
     ("block_tile", "unit"): UNITS,
 }
 

@@ -19,7 +19,6 @@ from graft.core.schedule.strategies.convolutions import (
     pointwise_nhwc,
     register_tiles,
     winograd,
-    winograd_nchw,
 )
 from graft.core.schedule.strategies.nests import (
     clipped_windows,
@@ -49,7 +48,6 @@ _LOOPS = (
     direct_nhwc.STRATEGY,  # all others where extents vary
     # convolutions whose channels come first
     depthwise.FIRST,
-    winograd_nchw.STRATEGY,
     register_tiles.STRATEGY,
     direct_convolution.STRATEGY,
     # products

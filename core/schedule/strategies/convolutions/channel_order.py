@@ -11,7 +11,7 @@ from math import prod
 from graft.core.machine.target import Target
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.winograd_transform import MIN_CHANNELS, MIN_LANES, POINTS, WINDOW
-from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.anchors import Window
 
 CYCLES: dict[bool, dict[str, tuple[float, float]]] = {
     False: {
@@ -42,6 +42,8 @@ networks, one thread of a Zen 5 with AVX-512.
 """
 DIRECT_CYCLES = 1.13
 """Cycles per multiply-add of a vector in a direct sum, where vectors are full."""
+PATCHED = 2.2
+"""Cycles to copy a vector of a patch."""
 MIN_FILLED = 0.85
 """Direct convolutions have channels on the lanes where pixels would fill them less."""
 COPIED = 0.7
@@ -68,11 +70,13 @@ def saved(window: Window, target: Target) -> float:
     return products * (first - last * filled)
 
 
-def direct_cycles(weights: int, windows: Windows, target: Target) -> float:
-    """Return the cycles of one image summed directly, each of so many weights times all of its pixels."""
-    pixels, lanes = prod(windows.target), lanes_of("float32", target)
+def direct_cycles(window: Window, target: Target) -> float:
+    """Return the cycles of one image summed directly, each weight times all of its pixels, which are copied first."""
+    pixels, lanes = prod(window.windows.target), lanes_of("float32", target)
+    terms = window.groups * prod(window.extents)
     vectors = -(-pixels // lanes) if pixels / lanes / -(-pixels // lanes) >= MIN_FILLED else pixels / lanes
-    return weights * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth)
+    copied = 0 if window.is_pointwise else vectors * PATCHED
+    return terms * (window.outputs * (vectors * DIRECT_CYCLES + 4 / target.machine.far.bandwidth) + copied)
 
 
 def _kind(window: Window, target: Target) -> str:

@@ -340,9 +340,7 @@ def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> It
 
 def _cost(anchor: Anchor, target: Target) -> float:
     assert anchor.convolution is not None, anchor.kernel.name
-    window = anchor.convolution.window
-    weights = window.groups * window.outputs * math.prod(window.extents)
-    return direct_cycles(weights, window.windows, target)
+    return direct_cycles(anchor.convolution.window, target)
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:

@@ -14,18 +14,21 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.tiling import lanes_of
+from graft.core.schedule.strategies.convolutions.channel_order import PATCHED, direct_cycles
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import TiledSum, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
 
-TILE_CYCLES, PRODUCT_CYCLES, COPY_CYCLES = 1.33, 1.0, 2.2
-"""What the model's cycles of a tile, a multiply-add of a product and a copied vector of a patch take of each other.
+TILE_CYCLES, PRODUCT_CYCLES = 1.33, 1.0
+"""What the model's cycles of a tile and a multiply-add of a product take, where a copied vector takes `PATCHED`.
 
 Fitted to 52 random convolutions of one to three spatial axes, windows of 1 to 7 and 64-byte vectors: the 32 that it
 gives tiles take 0.84 of a product's time, and none more than 1.01; of the others 9 would have been faster, too. Of 26
 in groups, which it was not fitted to, it gives 18 tiles, which take 0.59 to 0.89 of the time.
 """
+NEARLY = 0.99
+"""Of a product's cycles, what tiles take at the most where they are chosen."""
 OVERLAPPING_CYCLES, OVERLAPPING_COPY_CYCLES = 1.55, 3.4
 """The same of a tile on a machine without masks, whose last tiles of a row overlap, and of copies of two axes and more.
 
@@ -59,17 +62,32 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     tiled, found = _tiled(anchor, target), anchor.convolution
     if isinstance(tiled, Reject) or found is None:
         return tiled if isinstance(tiled, Reject) else OTHER_FORM
-    window, lanes = found.window, tiled.lanes
-    windows = found.shape[0] * window.groups * math.prod(window.windows.target)
-    patches = windows * math.prod(window.extents) / lanes
-    factor, copies = TILE_CYCLES, COPY_CYCLES
-    if not target.machine.masks:
-        factor, copies = OVERLAPPING_CYCLES, COPY_CYCLES if found.windows.rank == 1 else OVERLAPPING_COPY_CYCLES
-    direct = patches * (window.outputs * PRODUCT_CYCLES + copies)
-    cycles = factor * tiled.cycles(first(tiled, target)[0], target.machine)
+    cycles, direct = _cycles(tiled, target), _product_cycles(tiled, found, target)
     if cycles >= direct:
         return Reject("cost", f"{cycles:,.0f} cycles, where a product of copied patches takes {direct:,.0f}")
     return True
+
+
+def _cycles(tiled: TiledSum, target: Target) -> float:
+    factor = TILE_CYCLES if target.machine.masks else OVERLAPPING_CYCLES
+    return factor * tiled.cycles(first(tiled, target)[0], target.machine)
+
+
+def _product_cycles(tiled: TiledSum, found: Convolution, target: Target) -> float:
+    """Return the cycles of a product of copied patches."""
+    window = found.window
+    patches = found.shape[0] * window.groups * math.prod(window.windows.target) * math.prod(window.extents)
+    is_flat = target.machine.masks or found.windows.rank == 1
+    copies = PATCHED if is_flat else OVERLAPPING_COPY_CYCLES
+    return patches / tiled.lanes * (window.outputs * PRODUCT_CYCLES + copies)
+
+
+def _cost(anchor: Anchor, target: Target) -> float | None:
+    """Return the cycles of one image: fewer than the product's, or the strategy does not apply."""
+    tiled, found = _tiled(anchor, target), anchor.convolution
+    if isinstance(tiled, Reject) or found is None:
+        return None
+    return min(_cycles(tiled, target) / found.shape[0], NEARLY * direct_cycles(found.window, target))
 
 
 def _are_few(window: Window, target: Target) -> bool:
@@ -115,12 +133,13 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return tiled if isinstance(tiled, Reject) else tiled.scheduled(anchor.kernel, first(tiled, target)[0])
 
 
-STRATEGY = Strategy("register_tiles", CONVOLUTIONS, _build, _applies)
+STRATEGY = Strategy("register_tiles", CONVOLUTIONS, _build, _applies, cost=_cost)
 VARYING = replace(
     STRATEGY,
     name="varying_register_tiles",
     build=_build_varying,
     applies=_applies_to_varying,
+    cost=None,
     prefers=_prefers_varying,
     varies=True,
 )

@@ -6,30 +6,66 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from graft.core.machine.target import Target
+from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
-from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
+from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.direct_nhwc import pair_cycles
-from graft.core.schedule.strategies.convolutions.winograd_loops import schedule_winograd
+from graft.core.schedule.strategies.convolutions.winograd_loops import Loops
+from graft.core.schedule.strategies.convolutions.winograd_pieces import PieceLoops
 from graft.core.schedule.strategies.convolutions.winograd_plan import (
     IN_PAIRS,
     INPUT_CYCLES,
     MOST_PIECES,
     OUTPUT_CYCLES,
     ImageInPieces,
+    chosen_plan,
     fastest,
-    has_few_channels,
     plans,
     taken_apart,
 )
 from graft.core.schedule.strategies.convolutions.winograd_transform import MIN_CHANNELS, MIN_LANES, WINDOW, Transform
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir.ir import Buffer, Function, Stage
 
 BLOCKS = (2, 8, 16)
 """Blocks that are measured, in quarters of the one that is chosen."""
+
+
+def schedule_winograd(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, wanted: WinogradParameters | None = None
+) -> Scheduled | None:
+    """Return a kernel by Winograd's algorithm, with both bodies where extents vary; None if that never pays.
+
+    A plan that is wanted is followed, whether it pays or not.
+    """
+    own = taken_apart(kernel, stages, target)
+    plan = None if own is None else chosen_plan(own, target, wanted)
+    if own is None or plan is None:
+        return None
+    name, near = own.weights.name, np.empty(0, np.float32 if plan.width == 1 else np.int32)
+    if own.direct is not None:
+        name, near = own.direct.panels.buffer.name, own.direct.panels.packed(own.direct.elements)
+    contents = np.concatenate([near, plan.packed(kernel.constants[own.weights])])
+    packed = Buffer(name, str(contents.dtype), (b.index(contents.size),), None, "host", 64)
+    if own.direct is not None:
+        own = replace(own, direct=replace(own.direct, panels=replace(own.direct.panels, buffer=packed)))
+    loops = (PieceLoops if plan.columns == "pixels" else Loops)(own, plan, packed, near.size, target)
+    knobs: dict[str, int | str] = {"pieces": plan.transform.outputs, "block": plan.most, "rows": plan.tile.rows}
+    knobs |= {"vectors": plan.tile.vectors, "columns": plan.columns}
+    knobs |= {"from_pixels": plan.least} if own.direct else {}
+
+    def function() -> Function:
+        made = loops.layout.function(kernel.function(lower_loops(loops.body()), {own.weights: packed}))
+        return replace(made, body=instantiate(made.body, {}))  # what stands twice in it binds names of its own
+
+    return Scheduled(function, {own.weights: contents}, knobs=knobs)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
@@ -51,8 +87,6 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     is_wanted = of_family(anchor.parameters, WinogradParameters) is not None
     if lanes < MIN_LANES or (window.inputs < MIN_CHANNELS and not is_wanted):
         return Reject("size", "channels are few, or vectors short")
-    if has_few_channels(window, target) and not is_wanted and not anchor.varies:
-        return Reject("size", "channels are few for squares of pixels and channels")
     if anchor.varies and window.stores_channels_first and window.outputs <= lanes // 2:
         return Reject("size", "few channels leave, which others have pixels in vectors for")
     if in_pairs and (window.inputs % lanes or window.outputs % lanes):
@@ -105,15 +139,18 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     if own is None or own.direct is not None or target.precision == "bf16":
         return []
     ranked = sorted(plans(own, target), key=lambda one: one.cycles_of(own.pieces(one.transform)))
-    sizes = [WinogradParameters(one.transform.outputs) for one in ranked]
+    sizes = [WinogradParameters(one.transform.outputs, columns=one.columns) for one in ranked]
     best = of_family(anchor.parameters, WinogradParameters) or sizes[0]
-    (plan,) = plans(own, target, best)
     if stage == 0:
         return sizes
+    _, plan = fastest(own, target, best)
+    part, shape = plan.tile.rows, (min(own.pieces(plan.transform), MOST_PIECES), plan.outputs)
+    if plan.columns == "pixels":
+        part, shape = plan.grid[2], (plan.outputs, plan.most)
     if stage == 1:
-        counts = (plan.most * times // 4 // plan.tile.rows * plan.tile.rows for times in BLOCKS)
+        counts = (plan.most * times // 4 // part * part for times in BLOCKS)
         return [replace(best, block=count) for count in dict.fromkeys(counts) if count and count != plan.most]
-    tiles = best_tiles(min(own.pieces(plan.transform), MOST_PIECES), plan.outputs, "float32", target)
+    tiles = best_tiles(*shape, "float32", target)
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 

@@ -13,17 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 
-import numpy as np
-
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
-from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
-from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.accumulation import Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.fetching import Ahead
@@ -31,12 +26,18 @@ from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.convolutions.winograd_plan import (
     DOT,
+    TASKS,
     ImageInPieces,
     Plan,
-    chosen_plan,
-    taken_apart,
 )
-from graft.core.schedule.strategies.convolutions.winograd_rows import Pieces, Run, fill, finish, pixel, strip
+from graft.core.schedule.strategies.convolutions.winograd_rows import (
+    Pieces,
+    Run,
+    fill,
+    finish,
+    pixel,
+    strip,
+)
 from graft.core.schedule.strategies.convolutions.winograd_transform import (
     EXACT_TERMS,
 )
@@ -47,12 +48,10 @@ from graft.core.tensor_ir.ir import (
     Constant,
     Expression,
     For,
-    Function,
     If,
     Let,
     Load,
     LoopKind,
-    Stage,
     Statement,
     Store,
     Variable,
@@ -61,44 +60,12 @@ from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32, element_bits
 
-TASKS = 4
-"""Blocks that there should be for several threads, where it is not known how many there are."""
-
 _Element = Callable[[Expression, Expression], Expression]
 _Sums = Callable[[Sequence[Expression]], list[Expression]]
 _Stored = Callable[[Expression, list[Expression]], Statement]
 
 
-def schedule_winograd(
-    kernel: Kernel, stages: Sequence[Stage], target: Target, wanted: WinogradParameters | None = None
-) -> Scheduled | None:
-    """Return a kernel by Winograd's algorithm, with both bodies where extents vary; None if that never pays.
-
-    A plan that is wanted is followed, whether it pays or not.
-    """
-    own = taken_apart(kernel, stages, target)
-    plan = None if own is None else chosen_plan(own, target, wanted)
-    if own is None or plan is None:
-        return None
-    name, near = own.weights.name, np.empty(0, np.float32 if plan.width == 1 else np.int32)
-    if own.direct is not None:
-        name, near = own.direct.panels.buffer.name, own.direct.panels.packed(own.direct.elements)
-    contents = np.concatenate([near, plan.packed(kernel.constants[own.weights])])
-    packed = Buffer(name, str(contents.dtype), (b.index(contents.size),), None, "host", 64)
-    if own.direct is not None:
-        own = replace(own, direct=replace(own.direct, panels=replace(own.direct.panels, buffer=packed)))
-    loops = _Loops(own, plan, packed, near.size, target)
-    knobs = {"pieces": plan.transform.outputs, "block": plan.most, "rows": plan.tile.rows,
-             "vectors": plan.tile.vectors, **({"from_pixels": plan.least} if own.direct else {})}  # fmt: skip
-
-    def function() -> Function:
-        made = loops.layout.function(kernel.function(lower_loops(loops.body()), {own.weights: packed}))
-        return replace(made, body=instantiate(made.body, {}))  # what stands twice in it binds names of its own
-
-    return Scheduled(function, {own.weights: contents}, knobs=knobs)
-
-
-class _Loops:
+class Loops:
     """Builds the loops: images ``[product, piece, input channel]`` and sums ``[product, piece, output channel]``."""
 
     def __init__(self, own: ImageInPieces, plan: Plan, weights: Buffer, first: int, target: Target) -> None:
@@ -140,7 +107,7 @@ class _Loops:
         plan, block, number, rows = self.plan, Variable("block"), b.subtract(self.size, 1), self.plan.tile.rows
         size: Expression = b.index(plan.most)
         is_apart = plan.apart
-        if is_apart and (plan.width == 1 or self.convolution.direct is not None):
+        if is_apart and plan.is_cut:
             tasks = self.target.threads or TASKS
             part = rows if tasks == 1 else rows // 2  # behind whole tiles there may be half a one
             rounds = b.maximum(b.divide(b.add(self.pieces, tasks * plan.most - 1), tasks * plan.most), 1)
@@ -150,11 +117,15 @@ class _Loops:
             (self.begin, b.multiply(block, self.size)),
             (self.own, b.minimum(b.subtract(self.pieces, self.begin), self.size)),
         ]
-        phases: Statement = bind(known, Block((self._transform_input(), self._over_groups())))
+        phases: Statement = bind(known, self._phases())
         phases = allocate((self.images,), phases) if is_apart else phases
         count = b.divide(b.add(self.pieces, number), self.size)
         loop = Let(self.size, size, For(block, count, "parallel" if is_apart else "serial", phases))
         return loop if is_apart else allocate((self.images,), loop)
+
+    def _phases(self) -> Statement:
+        """Return what is done with one block."""
+        return Block((self._transform_input(), self._over_groups()))
 
     def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
         """Return memory for a matrix of each product: rows of pieces, an odd number of lines apart."""

@@ -16,14 +16,21 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.parameters import Columns, WinogradParameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles, split_evenly
-from graft.core.schedule.strategies.convolutions.channel_order import DIRECT_CYCLES
+from graft.core.schedule.products.tiling import (
+    RegisterTile,
+    adjusted_tile,
+    choose_tile,
+    lanes_of,
+    ranked_tiles,
+    split_evenly,
+)
+from graft.core.schedule.strategies.convolutions.channel_order import DIRECT_CYCLES, PATCHED
 from graft.core.schedule.strategies.convolutions.direct_nhwc import DirectSums, direct_sums
 from graft.core.schedule.strategies.convolutions.winograd_transform import POINTS, WINDOW, Transform
-from graft.core.tensor_ir.anchors import VARIES, Window
+from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.types import FLOAT32
 from graft.runtime.dtypes import numpy_dtype
@@ -33,14 +40,29 @@ PRODUCT_CYCLES = 1.03
 INPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 70, 4: 220}, 2: {2: 160}}
 OUTPUT_CYCLES: dict[int, dict[int, int]] = {1: {2: 60, 4: 200}, 2: {2: 120}}
 """Cycles to transform as many pieces of one channel as a vector has lanes, by stride and pixels of a piece."""
+SQUARED = {16: 7.0}
+"""Cycles to transpose a vector of pixels, in a square of as many channels, where channels come first, by lanes.
+
+Of shorter vectors it was not found to matter (67 convolutions with vectors of 16 lanes, 37 with such of 8; Zen 5).
+"""
+HEAVY = {16: 60.0}
+"""Cycles that a vector of a heavy epilogue takes longer behind squares, where blocks may cut rows."""
+LOST = 0.5
+"""What tiles of few output channels and vectors of pieces take longer, as a part of what the model of tiles says."""
 USUAL_WORK = 4096 * 64 * 64
 """Pixels x channels x channels that a layer is taken to have: where channels double, networks halve their images."""
 CACHE_SHARE = 5 / 8
 """What a block takes of the second-level cache."""
+TASKS = 4
+"""Blocks that there should be for several threads, where it is not known how many there are."""
 MIN_PARALLEL_BLOCKS = 8
 """In bfloat16 at least so many blocks are shared out among threads; of fewer, all threads work together on each."""
 LEAST_PIECES, MOST_PIECES = 32, 96
 """Pieces of a block: the weights are read for each of them."""
+OWN_SHARE = 0.25
+"""Weights that are read again after so much of the third-level cache are still there."""
+UNROLL = 4
+"""Channels that one pass of the innermost loop adds where vectors are of pieces: weights are fetched by whole lines."""
 MOST_ROWS = 16
 """Pieces of a register tile at the most, an even number: behind whole tiles there may be half a one."""
 NEAR_SHARE = 0.7
@@ -80,9 +102,12 @@ class ImageInPieces:
 
     def pieces(self, transform: Transform) -> int:
         """Return the pieces of all images: as many as a block has at the most, where extents vary."""
-        count, down, across = self.pixels
-        size = transform.outputs
-        return MOST_PIECES if self.direct else count * -(-down // size) * -(-across // size)
+        return MOST_PIECES if self.direct else prod(self.grid(transform))
+
+    def grid(self, transform: Transform) -> tuple[int, int, int]:
+        """Return the images, and the pieces down and across each."""
+        count, rows, columns = self.pixels
+        return count, -(-rows // transform.outputs), -(-columns // transform.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +129,15 @@ class Plan:
     most: int
     group: int
     apart: bool
+    grid: tuple[int, int, int]
+    """The images, and the pieces down and across each, where vectors are of pieces: blocks are whole rows."""
+    columns: Columns
+    """What vectors are of: pieces of pixels, or channels."""
     by_piece: float
     by_pixel: float
     once: float
+    waits: float = 1.0
+    """What sizes of pieces take longer than others because blocks are larger for one thread than for the next."""
 
     @classmethod
     def of(
@@ -137,12 +168,105 @@ class Plan:
             most = -(-most // tile.rows) * tile.rows
         apart = not is_shared if width == 1 else own.direct is not None or pieces > (MIN_PARALLEL_BLOCKS - 1) * most
         weights = inputs * outputs // width
-        into, out = (cycles[transform.stride][transform.outputs] for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
+        into, out = (float(cycles[transform.stride][transform.outputs]) for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
+        window, squared = own.found.window, 0.0 if own.direct else SQUARED.get(lanes, 0.0)
+        into += squared * transform.inputs * transform.step * window.reads_channels_first
+        is_slow = squared and own.epilogue.is_heavy and own.pieces(transform) > most
+        squared += HEAVY.get(lanes, 0.0) if is_slow else 0.0
+        out += squared * transform.outputs**2 * window.stores_channels_first
         moved = -(-inputs // lanes) * lanes * into + outputs * out
         by_piece = (transform.products * weights * PRODUCT_CYCLES * busy + moved) / lanes
-        by_pixel = WINDOW**2 * weights * DIRECT_CYCLES / lanes
+        rounds = -(-own.pieces(transform) // (max(1, target.threads) * most)) * max(1, target.threads)
+        half = max(1, tile.rows // 2)
+        cut = rounds * -(-own.pieces(transform) // (rounds * half)) * half
+        waits = cut / own.pieces(transform) if apart and target.threads > 1 else 1.0
+        copied = PATCHED * inputs * (window.reads_channels_first and own.direct is None)
+        by_pixel = WINDOW**2 * (weights * DIRECT_CYCLES + copied) / lanes
         once = 4 * weights * (transform.products - WINDOW**2) / target.machine.far.bandwidth
-        return cls(transform, tile, inputs, outputs, width, most, group, apart, by_piece, by_pixel, once)
+        return cls(
+            transform,
+            tile,
+            inputs,
+            outputs,
+            width,
+            most,
+            group,
+            apart,
+            (0, 0, 0),
+            "channels",
+            by_piece,
+            by_pixel,
+            once,
+            waits,
+        )
+
+    @classmethod
+    def of_pieces(
+        cls, transform: Transform, own: ImageInPieces, target: Target, wanted: WinogradParameters | None = None
+    ) -> Plan:
+        """Return the fastest plan with pieces in vectors, whose blocks are whole rows of them."""
+        _, down, across = own.grid(transform)
+        rows = range(1, down + 1)
+        if wanted is not None and wanted.block is not None:
+            rows = range(min(-(-wanted.block // across), down), down + 1)[:1]
+        lanes, outputs = lanes_of("float32", target), own.found.window.outputs
+        sizes = (across * one for one in rows)
+        most = min(sizes, key=lambda most: cls._in_blocks(transform, own, target, most).by_piece_of_all)
+        vectors = -(-most // lanes)
+        cycles, _ = ranked_tiles(outputs, vectors * lanes, "float32", target)[0]
+        full, _ = ranked_tiles(MOST_PIECES, MOST_PIECES * lanes, "float32", target)[0]
+        busy = 1 + LOST * (cycles / outputs / vectors * MOST_PIECES**2 / full - 1)
+        return cls._in_blocks(transform, own, target, most, busy, wanted)
+
+    @classmethod
+    def _in_blocks(
+        cls,
+        transform: Transform,
+        own: ImageInPieces,
+        target: Target,
+        most: int,
+        busy: float = 1.0,
+        wanted: WinogradParameters | None = None,
+    ) -> Plan:
+        """Return the plan with pieces in vectors and so many in a block; products take ``busy`` times the least.
+
+        What the third-level cache has comes fetched ahead; what goes to and fro, or comes from memory, does not.
+        """
+        window, machine, lanes = own.found.window, target.machine, lanes_of("float32", target)
+        inputs, outputs, grid, vectors = window.inputs, window.outputs, own.grid(transform), -(-most // lanes)
+        pieces, columns = prod(grid), grid[2]
+        tile = replace(choose_tile(outputs, vectors * lanes, "float32", target), unroll=UNROLL)
+        if wanted is not None:
+            tile = adjusted_tile(tile, outputs, vectors * lanes, wanted.rows, wanted.vectors, UNROLL)
+        into, out = (float(cycles[transform.stride][transform.outputs]) for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
+        weights, blocks = transform.products * inputs * outputs, -(-pieces // most)
+        size = 4 * transform.products * (inputs + outputs) * vectors * lanes
+        near, shared, far = machine.working_set(2), machine.cache(3).bandwidth, machine.far.bandwidth
+        rate = shared if 4 * weights + size <= OWN_SHARE * machine.working_set(3) else far
+        into *= _filled(columns * transform.step, WINDOW - transform.stride, lanes)
+        out *= _filled(own.pixels[2], 0, lanes)
+        each = (
+            vectors * (weights * PRODUCT_CYCLES * busy + inputs * into + outputs * out) + 2 * max(0, size - near) / far
+        )
+        again = 0 if 4 * weights + size <= near else 4 * weights / rate
+        tasks = target.threads or TASKS
+        waits = -(-blocks // tasks) * tasks / blocks
+        by_piece = (blocks * each + (blocks - 1) * again) / pieces
+        by_pixel = WINDOW**2 * inputs * (outputs * DIRECT_CYCLES + PATCHED) / lanes
+        once = 4 * (weights - WINDOW**2 * inputs * outputs) / far
+        return cls(
+            transform, tile, inputs, outputs, 1, most, outputs, True, grid, "pixels", by_piece, by_pixel, once, waits
+        )
+
+    @property
+    def by_piece_of_all(self) -> float:
+        """Cycles by piece of all threads, those that wait included."""
+        return self.by_piece * self.waits
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether threads get smaller blocks where pieces are few."""
+        return self.columns == "channels" and (self.width == 1 or self.group < self.outputs)
 
     @property
     def pays(self) -> bool:
@@ -174,6 +298,9 @@ class Plan:
 
     def _packed(self, group: np.ndarray) -> np.ndarray:
         bounds = [*range(0, len(group), self.tile.columns), len(group)]
+        if self.columns == "pixels":
+            sizes = split_evenly(self.outputs, self.tile.rows).sizes
+            bounds = np.cumsum([0] + [size for count, size in sizes for _ in range(count)]).tolist()
         whole = self.transform.packed_weights(group, bounds)
         if self.width == 1:
             return whole
@@ -182,10 +309,9 @@ class Plan:
         return (pairs[:, :, 0] | pairs[:, :, 1] << 16).view(np.int32).reshape(-1)
 
 
-def has_few_channels(window: Window, target: Target) -> bool:
-    """Whether channels come first and are so few that it does not pay to transpose squares of pixels and channels."""
-    is_first = window.reads_channels_first and window.stores_channels_first
-    return is_first and min(window.inputs, window.outputs) < lanes_of("float32", target) ** 2 // 4
+def _filled(row: int, more: int, lanes: int) -> float:
+    """Return how many vectors are read of a row and some ``more`` pixels, for each that would do for the row."""
+    return -(-(row + more) // lanes) * lanes / row
 
 
 def _tile(pieces: int, terms: int, outputs: int, target: Target) -> tuple[float, RegisterTile]:
@@ -222,24 +348,30 @@ def taken_apart(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Imag
 
 
 def plans(own: ImageInPieces, target: Target, wanted: WinogradParameters | None = None) -> list[Plan]:
-    """Return a plan for each size of pieces, or the one that is wanted."""
+    """Return plans for each size of pieces and what vectors may be of, or those that are wanted."""
     stride = own.found.windows.strides[0]
     sizes = list(POINTS[stride] if width_of(target) == 1 else IN_PAIRS)
     if wanted is not None:
         sizes = [min(sizes, key=lambda known: abs(known - wanted.pieces))]
-    return [Plan.of(Transform(size, stride), own, target, wanted) for size in sizes]
+    transforms, window = [Transform(size, stride) for size in sizes], own.found.window
+    found = [Plan.of(transform, own, target, wanted) for transform in transforms]
+    if window.reads_channels_first and window.stores_channels_first and own.direct is None and width_of(target) == 1:
+        found += [Plan.of_pieces(transform, own, target, wanted) for transform in transforms]
+    return [one for one in found if wanted is None or wanted.columns in (None, one.columns)] or found
 
 
-def fastest(own: ImageInPieces, target: Target) -> tuple[float, Plan]:
+def fastest(own: ImageInPieces, target: Target, wanted: WinogradParameters | None = None) -> tuple[float, Plan]:
     """Return the plan that takes the fewest cycles for images of known extents, and these cycles."""
-    cycles = [(one.cycles_of(own.pieces(one.transform)), one) for one in plans(own, target)]
-    return min(cycles, key=lambda row: row[0])
+    rows = [(one.cycles_of(own.pieces(one.transform)), one) for one in plans(own, target, wanted)]
+    rows.sort(key=lambda row: row[0] * row[1].waits)
+    first = {one.columns: (cycles, one) for cycles, one in reversed(rows)}
+    return min(first.values(), key=lambda row: row[0] * (row[1].waits if row[1].columns == "pixels" else 1))
 
 
 def chosen_plan(own: ImageInPieces, target: Target, wanted: WinogradParameters | None = None) -> Plan | None:
     """Return the plan that is wanted, or fastest for these images, or for usual ones; None if none pays."""
     if wanted is not None and own.direct is None:
-        return plans(own, target, wanted)[0]
+        return fastest(own, target, wanted)[1]
     if own.direct is None and width_of(target) == 1:
         cycles, best = fastest(own, target)
         return best if cycles < best.by_pixel * prod(own.pixels) else None

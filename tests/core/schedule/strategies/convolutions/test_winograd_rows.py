@@ -15,7 +15,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.selection.select import schedule
-from graft.core.schedule.strategies.convolutions.winograd_loops import schedule_winograd
+from graft.core.schedule.strategies.convolutions.winograd import schedule_winograd
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Binary, For, Stage
 from graft.core.tensor_ir.visit import walk_statements

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Shape, broadcast
 from graft.core.operators.definition.shape_rules import broadcasted
+from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import (
     add_constant,
@@ -53,7 +54,8 @@ class CanonicalizeOperators(NodePass):
 
 
 def _in_groups(node: ir.Node, rewriter: Rewriter) -> bool:  # case 5
-    if not is_operator(node, "Sum", "Max", "Min", "Concat") or len(node.inputs) <= MOST:
+    joins = has_trait(node, Trait.JOINING) or is_operator(node, "Sum", "Max", "Min")
+    if not joins or len(node.inputs) <= MOST:
         return False
     groups = [node.inputs[begin : begin + MOST] for begin in range(0, len(node.inputs), MOST)]
     parts = []

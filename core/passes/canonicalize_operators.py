@@ -17,6 +17,7 @@ from graft.core.rewriting.node_rewrite import (
     add_constant,
     constant_of,
     graph_of,
+    has_trait,
     is_operator,
     origin_of,
     replace_node,

@@ -210,8 +210,9 @@ class RegionKernels:
 
     def _box(self, whole: int, box: Buffer, shape: tuple[int, ...], elements: int = 0) -> int:
         """The tensor of a box of some shape that begins so many elements behind the first of another."""
-        name, offset = f"{self._tensors[whole].name}.{elements}", elements * element_type(box.dtype).bytes
-        self._tensors.append(TensorSpec(name, box.dtype, shape, "view", of=whole, offset=offset))
+        name, dtype = f"{self._tensors[whole].name}.{elements}", storage_dtype(box.dtype)
+        offset = elements * element_type(dtype).bytes
+        self._tensors.append(TensorSpec(name, dtype, shape, "view", of=whole, offset=offset))
         return len(self._tensors) - 1
 
     # ---- Kernels ----

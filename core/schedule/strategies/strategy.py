@@ -7,10 +7,9 @@ read these rows; there is no second list of strategies.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from graft.core.machine.target import Target
@@ -184,17 +183,24 @@ class StrategyTable:
         Where parameters are wanted, they say which row they are for, and costs do not.
         """
         rows = tuple(row for row in self.of(anchor.kernel.anchor) if row.fits(anchor))
+        takes = cache(lambda number: rows[number].takes(anchor, target))
+
+        @cache
+        def cost(number: int) -> float | None:
+            model = rows[number].cost
+            return None if model is None else model(anchor, target)
+
         for number, row in enumerate(rows):
-            answer = row.takes(anchor, target)
+            answer = takes(number)
             if not answer:
                 yield row, answer if isinstance(answer, Reject) else OTHER_FORM, None
                 continue
-            cycles, refused = None if row.cost is None else row.cost(anchor, target), None
+            cycles, refused = cost(number), None
             if cycles is not None and anchor.parameters is None:
-                behind = ((one, one.cost) for one in rows[number + 1 :] if one.cost and one.takes(anchor, target))
-                for other, cost in itertools.islice(behind, 1):
-                    if (less := cost(anchor, target)) is not None and cycles >= less:
-                        refused = Reject("cost", f"{cycles:,.0f} cycles, where {other.name} takes {less:,.0f}")
+                behind = range(number + 1, len(rows))
+                other = next((one for one in behind if rows[one].cost is not None and takes(one)), None)
+                if other is not None and (less := cost(other)) is not None and cycles >= less:
+                    refused = Reject("cost", f"{cycles:,.0f} cycles, where {rows[other].name} takes {less:,.0f}")
             yield row, refused, cycles
 
     def scheduled(self, anchor: Anchor, target: Target) -> Scheduled:

@@ -87,12 +87,12 @@ def points(found: TiledSum, target: Target, unrolls: Sequence[int] = UNROLLS) ->
         for rows in ["", *others]:
             most = min(MAX_ROWS, found.axes[rows] or MAX_ROWS) if rows else 1
             for count in range(2 if rows else 1, most + 1):
-                if not found.fits(tile := Tile(vectors, rows, count), target.machine):
+                if not found.fits(Tile(vectors, rows, count), target.machine):
                     break
                 skews = (False, True) if found.skewed is not None and found.skewed[0] == rows else (False,)
                 for order in ORDERS:
                     for unroll in unrolls:
-                        yield from (replace(tile, order=order, unroll=unroll, skew=skew) for skew in skews)
+                        yield from (Tile(vectors, rows, count, order, unroll, skew) for skew in skews)
 
 
 def first(found: TiledSum, target: Target, cost: Cost | None = None) -> list[Tile]:
@@ -101,11 +101,14 @@ def first(found: TiledSum, target: Target, cost: Cost | None = None) -> list[Til
     inner = list(found.reduced.values())[-1]
     unroll = min((one for one in UNROLLS if one >= inner > 0), default=UNROLL)
     tiles = list(points(found, target, [unroll]))
-    seconds = (
-        [found.cycles(tile, machine) for tile in tiles]
-        if cost is None
-        else cost.seconds([features(found, tile, machine) for tile in tiles])
-    )
+    if cost is None:
+        alike = dict[tuple[int, str, int, bool], float]()  # cycles know neither orders nor terms that are written out
+        for tile in tiles:
+            shape = (tile.vectors, tile.rows, tile.count, tile.skew)
+            alike[shape] = alike.get(shape) or found.cycles(tile, machine)
+        seconds = [alike[tile.vectors, tile.rows, tile.count, tile.skew] for tile in tiles]
+    else:
+        seconds = [*cost.seconds([features(found, tile, machine) for tile in tiles])]
     by_cost = sorted(zip(seconds, tiles, strict=True), key=lambda one: (one[0], one[1].order, -one[1].vectors))
     ranked = [tile for _, tile in by_cost]
     chosen: list[Tile] = []

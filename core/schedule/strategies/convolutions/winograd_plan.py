@@ -206,11 +206,11 @@ class Plan:
     ) -> Plan:
         """Return the fastest plan with pieces in vectors, whose blocks are whole rows of them."""
         _, down, across = own.grid(transform)
-        rows = range(1, down + 1)
+        rows = {-(-down // blocks) for blocks in range(1, down + 1)}
         if wanted is not None and wanted.block is not None:
-            rows = range(min(-(-wanted.block // across), down), down + 1)[:1]
+            rows = {min(-(-wanted.block // across), down)}
         lanes, outputs = lanes_of("float32", target), own.found.window.outputs
-        sizes = (across * one for one in rows)
+        sizes = (across * one for one in sorted(rows))
         most = min(sizes, key=lambda most: cls._in_blocks(transform, own, target, most).by_piece_of_all)
         vectors = -(-most // lanes)
         cycles, _ = ranked_tiles(outputs, vectors * lanes, "float32", target)[0]

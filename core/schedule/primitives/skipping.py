@@ -29,7 +29,10 @@ class Skip(Step):
     def check(self, function: ir.Function) -> None:
         """Check that what the condition reads lies where it does before the loop runs."""
         loop = find(self, function.body, self.loop)
-        for load in visit.loads(*_conditions(loop.body)):
+        conditions = [*_conditions(loop.body)]
+        if any(node.type.lanes > 1 for node in visit.walk_expressions(*conditions)):
+            self.fail(f"conditions in '{self.loop}' are of vectors already")
+        for load in visit.loads(*conditions):
             if reads_written(loop.body, *load.indices, *([load.mask] if load.mask is not None else [])):
                 self.fail(f"where the condition reads '{load.buffer.name}' depends on what '{self.loop}' writes")
 

@@ -252,17 +252,18 @@ class TiledSum:
     def _sums(self, tile: Tile) -> Iterator[Step]:
         """Yield the order of the loops that sum."""
         *before, inner = self.reduced
-        rows, last = ([f"{tile.rows}.sum"] if tile.rows else []), f"{self.last}.sum"
+        rows, last, names = ([f"{tile.rows}.sum"] if tile.rows else []), f"{self.last}.sum", list(self.axes)
+        single = [f"{name}.sum" for name in names[names.index(self.last) + 1 :]]
         if tile.skew and self.skewed:
             axis, step, dilation = self.skewed
             number = list(self.reduced).index(f"k{axis}")
             before, inside = list(self.reduced)[:number], list(self.reduced)[number:]
-            yield Reorder((*before, "v.sum", *rows, *inside, last))
+            yield Reorder((*single, *before, "v.sum", *rows, *inside, last))
             yield Skew(f"{tile.rows}.sum", step, f"k{axis}", dilation, "column")
             if self._tests_columns(tile):
                 yield Hoist(f"k{axis}")
         else:
-            yield Reorder((*before, inner, *rows, "v.sum", last))
+            yield Reorder((*single, *before, inner, *rows, "v.sum", last))
         if self.masked:
             yield from (Clip(name) for name in before if name.startswith("k"))
         if tile.skew and self.skewed:

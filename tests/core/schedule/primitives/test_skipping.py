@@ -73,6 +73,10 @@ def test_conditions_on_places_are_tested_where_they_hold_if_anywhere() -> None:
             "'i' is inside of 'j', whose lanes share its conditions",
         ),
         (
+            "serial i < 4 { serial j < 4 { if x[i * 4 + j] > float32(0.0) { y[i * 4 + j] = x[j] } } }",
+            "skip j\nskip i", "conditions in 'i' are of vectors already",
+        ),
+        (
             "serial i < 8 { if x[p[0]] > y[0] { p[0] = 1 } }", "skip i",
             "where the condition reads 'x' depends on what 'i' writes",
         ),

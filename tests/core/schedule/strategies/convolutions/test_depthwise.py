@@ -134,16 +134,25 @@ def test_rows_that_fill_no_vector_are_left_to_vectors_of_a_window_that_does() ->
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(1, 5, 40, 1), (2, 3, 1, 40), (1, 4, 33, 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((1, 5, 40, 1), "y"),
+        ((2, 3, 1, 40), "x"),
+        ((1, 4, 33, 1), "y"),
+        ((1, 4, 5, 20, 1), "y"),
+        ((1, 3, 30, 1, 1), "z"),
+    ],
+)
 @pytest.mark.parametrize("strides", [1, 2])
-def test_images_of_one_column_have_vectors_along_it(shape: tuple[int, ...], strides: int) -> None:
-    _, channels, height, width = shape
-    window = (min(7, height), min(7, width))
+def test_images_of_one_column_have_vectors_along_it(shape: tuple[int, ...], axis: str, strides: int) -> None:
+    _, channels, *extents = shape
+    window = [min(7 if len(extents) < 3 else 3, extent) for extent in extents]
     pads = [size // 2 for size in (*window, *window)]
-    steps = [min(strides, height), min(strides, width)]
+    steps = [min(strides, extent) for extent in extents]
     kernel, arrays = convolution(shape, (channels, 1, *window), pads=pads, group=channels, strides=steps)
     scheduled = schedule(kernel, WIDE)
     assert scheduled.strategy == "depthwise_nchw"
-    assert f"vectorize {'y' if width == 1 else 'x'}" in (scheduled.steps or "").splitlines()
+    assert f"vectorize {axis}" in (scheduled.steps or "").splitlines()
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

@@ -47,6 +47,8 @@ APART = 8.0
 """What a vector of an image's row costs where more rows than `STREAMS` are read and written side by side, which lie on
 more than one page."""
 STREAMS, PAGE = 32, 4096
+SPARE = 4
+"""Registers besides those of sums, of what a step loads, and of weights that stay."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
 ENOUGH = 8
@@ -101,6 +103,8 @@ class TiledSum:
     """Of windows for few channels: the axis along which tiles of them slide, the stride and the dilation."""
     overlaps: bool = False
     """Whether the last tile of vectors ends where the last axis does, on a machine that switches no lanes off."""
+    registers: int = 0
+    """Those of the machine."""
 
     @property
     def last(self) -> str:
@@ -150,9 +154,10 @@ class TiledSum:
         if tile.skew and self.skewed:
             window = self.reduced[f"k{tile.rows}"]
             rows = ((tile.count - 1) * self.skewed[1] + window) / window
-            # Rows are at different places of the window at a time, whose weights no register keeps: with AVX-512 tiles
-            # wait for them, but not with AVX2 (measured on a Zen 5).
-            again = 1 if self.overlaps else tile.count
+            # Rows are at different places of the window at a time: where no registers are left for all weights, with
+            # AVX-512 tiles wait for them, but not with AVX2 (measured on a Zen 5).
+            kept = math.prod(self.reduced.values()) + (tile.count + 1) * tile.vectors + SPARE <= self.registers
+            again = 1 if self.overlaps or kept else tile.count
             count = tile.vectors * rows if tile.rows in factor.axes else count * again
         if self.last not in self.masked & factor.axes:
             return count
@@ -333,6 +338,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         frozenset(names[one] for one in free_variables(*masks) if one in names),
         skewed,
         not target.machine.masks,
+        target.machine.registers,
     )
 
 

@@ -25,7 +25,7 @@ PARTS = (8, 4)
 def split_scatter(stage: ir.Stage, machine: Machine) -> Sequence[ir.Stage]:
     """Return a scatter as a scatter of parts and their sum; any other stage, and one of few updates, as it is."""
     scatter, shape = stage.order, constant_shape(stage.buffer)
-    if not isinstance(scatter, ir.Scatter) or scatter.operator == "set" or shape is None or not machine.levels:
+    if not isinstance(scatter, ir.Scatter) or scatter.operator == "set" or shape is None or not machine.caches:
         return [stage]
     dtype, extents = stage.buffer.dtype, [axis.extent for axis in scatter.axes]
     numbers = [int(extent.value) for extent in extents if isinstance(extent, ir.Constant)]

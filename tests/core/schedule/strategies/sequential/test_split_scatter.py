@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import graft
-from graft.core.machine.rows import X86_64_V3
+from graft.core.machine.rows import THUMBV7EM, X86_64_V3
 from graft.core.schedule.strategies.sequential.split_scatter import split_scatter
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from tests.core.schedule.strategies.sequential.test_sequential_loops import check, function_of
@@ -75,3 +75,8 @@ def test_one_image_of_one_channel_has_the_same_bits_on_any_number_of_threads(bac
     expected = given["x"].astype(np.float64)
     np.add.at(expected, tuple(given["i"].T), given["u"])
     np.testing.assert_allclose(one, expected, atol=1e-5)
+
+
+def test_a_machine_without_caches_has_no_room_for_copies() -> None:
+    kernel, _ = function_of(ADDED.format(rows=8, count=2500, width=100, operator="add"))
+    assert [*split_scatter(kernel.stages[0], THUMBV7EM)] == [kernel.stages[0]]

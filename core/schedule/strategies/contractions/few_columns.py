@@ -20,7 +20,8 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
-from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.loops.flat_stages import LoopAxis
+from graft.core.schedule.loops.loop_frames import nested, shared, taken
 from graft.core.schedule.primitives.loop_kinds import Jam, Parallel
 from graft.core.schedule.primitives.loop_order import Split
 from graft.core.schedule.primitives.statements import in_vectors, ramp, registers, wide
@@ -54,7 +55,6 @@ MOST_ROWS = 4
 ADDED = 4.0
 """Cycles in which the lanes of a vector are added up."""
 
-
 Side = Callable[[Expression, Expression | None], Expression]
 """A vector of a factor: of so many terms from one on, which a mask may switch off."""
 
@@ -82,9 +82,9 @@ class FewColumns:
     def function(self) -> Function:
         """Return the kernel in loops."""
         parts = self.parts
-        outer = {axis: Variable(f"b{axis}") for axis in parts.outer}
+        outer = {axis: Variable(f"b{axis}") for axis in parts.outer if parts.shape[axis] != 1}
         row, column = Variable("i"), Variable("j")
-        places = {**outer, **parts.at_row(row), parts.columns: column}
+        places = {**dict.fromkeys(parts.outer, b.index(0)), **outer, **parts.at_row(row), parts.columns: column}
         known = {parts.axes[axis]: place for axis, place in places.items()}
         point = [places[axis] for axis in range(len(parts.shape))]
         initial, values = self.starts.read(substitute(parts.epilogue.initial, known), None, row, column)
@@ -99,19 +99,18 @@ class FewColumns:
         whole = b.add(initial, Horizontal("add", Load(total, own)))
         finish = Block(tuple(parts.epilogue.stores(point, whole, None)))
         element = Allocate(total, Block((clear, in_vectors("k", self.terms, self.chunk, add), finish)))
-        axes = [(variable, parts.extents[axis]) for axis, variable in outer.items()]
-        body = loops_over([*axes, (row, parts.row_count), (column, b.index(parts.width))], element)
+        axes = [LoopAxis.over(variable, parts.extents[axis]) for axis, variable in outer.items()]
+        body = loops_over([(row, parts.row_count), (column, b.index(parts.width))], element)
         replaced = {} if self.packed is None else {self.packed.source: self.packed.buffer}
-        made = self.kernel.function(taken(body, tuple(self.steps(list(outer.values())))), replaced)
+        made = self.kernel.function(taken(nested(axes, body), tuple(self.steps(axes)), axes), replaced)
         return replace(made, body=finished(made.body, made.parameters))
 
-    def steps(self, outer: list[Variable]) -> Iterator[Step]:
+    def steps(self, outer: Sequence[LoopAxis]) -> Iterator[Step]:
         """Yield the schedule: tiles of rows and columns, whose vectors of terms go side by side."""
         yield Jam("j")
         if self.rows > 1:
             yield from (Split("i", self.rows, "i.tile", "i", ("i.rest",)), Jam("i"))
-        shared = [variable.name for variable in outer] or ["i.tile" if self.rows > 1 else "i"]
-        yield Parallel(shared[0])
+        yield from shared(outer, None) if outer else (Parallel("i.tile" if self.rows > 1 else "i"),)
 
 
 def few_columns(kernel: Kernel, target: Target) -> FewColumns | None:

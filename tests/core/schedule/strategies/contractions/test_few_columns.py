@@ -50,6 +50,16 @@ def test_other_products_are_left_to_other_schedules(left, right, constant):
     assert schedule(kernel, TARGETS[0]).strategy != "few_columns"
 
 
+@pytest.mark.parametrize(
+    ("left", "loop"), [((1, 90, 128), "i.tile < 22"), ((40, 5, 128), "b0 < 40"), ((8, 5, 128), "b0 < 8")]
+)
+def test_threads_share_products_or_their_rows(left, loop):
+    kernel, _ = matmul(left, (left[0], 128, 3), constant=True)
+    scheduled = schedule(kernel, TARGETS[0])
+    assert scheduled.strategy == "few_columns"
+    assert f"parallel {loop}" in str(scheduled.function)
+
+
 def strategies(program):
     calls = (call.schedule for procedure in program.description.procedures for call in procedure.calls)
     return {one["strategy"] for one in calls if one}

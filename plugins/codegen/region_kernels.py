@@ -131,7 +131,9 @@ class RegionKernels:
         if self.target.machine.is_device:
             return made
         moved = [shifted(one) for kernels in made.values() for one in kernels]
-        left = iter(moved if self.schedules else with_open_extents(moved))
+        # Views that tell extents take stack, which is less than the code that is saved only where memory is plenty.
+        wants_numbers = self.schedules or not self.target.machine.caches
+        left = iter(moved if wants_numbers else with_open_extents(moved))
         return {number: [next(left) for _ in kernels] for number, kernels in made.items()}
 
     def _compute(self, group: Group, lowered: Sequence[Lowered]) -> None:

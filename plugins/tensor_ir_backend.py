@@ -89,6 +89,11 @@ class TensorIrBackend(CodegenChoices, Backend):
         path = None if module.__file__ is None else Path(module.__file__)
         return path.parent if path is not None and module.__package__ else path
 
+    @property
+    def opens_extents(self) -> bool:
+        """Whether `emit` can say extents that are variables."""
+        return self.shapes == "symbolic"
+
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Return what takes a region's functions: here they are collected for one call of `emit`.
 

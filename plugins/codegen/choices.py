@@ -25,6 +25,11 @@ class CodegenChoices:
     """Rows that are asked before Graft's; what they build is verified, and the next row asked where it is wrong."""
 
     @property
+    def opens_extents(self) -> bool:
+        """Whether kernels that differ in extents alone may be one, whose extents are variables."""
+        return True
+
+    @property
     def table_of_strategies(self) -> StrategyTable:
         """All rows that are asked."""
         return TABLE.with_rows(self.strategies) if self.strategies else TABLE

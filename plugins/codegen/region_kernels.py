@@ -132,7 +132,7 @@ class RegionKernels:
             return made
         moved = [shifted(one) for kernels in made.values() for one in kernels]
         # Views that tell extents take stack, which is less than the code that is saved only where memory is plenty.
-        wants_numbers = self.schedules or not self.target.machine.caches
+        wants_numbers = self.schedules or not self.target.machine.caches or not self.choices.opens_extents
         left = iter(moved if wants_numbers else with_open_extents(moved))
         return {number: [next(left) for _ in kernels] for number, kernels in made.items()}
 

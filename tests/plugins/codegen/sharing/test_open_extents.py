@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import graft
+from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.program import Program
 
 BACKENDS = pytest.mark.parametrize("backend", ["llvm", "c_source"])
@@ -83,6 +84,12 @@ def test_kernels_that_want_numbers_keep_them(first: str, second: str, nodes: str
         output.type.tensor_type.ClearField("shape")
     program = graft.compile(source, ["llvm"], strict=True, cache=False)
     assert len(set(functions(program))) == 2
+
+
+def test_a_backend_that_cannot_say_variables_gets_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LlvmBackend, "shapes", "static")
+    source = model("float[300] x0, float[500] x1", "float[300] y0, float[500] y1", "y0 = Sqrt(x0) y1 = Sqrt(x1)")
+    assert len(set(functions(graft.compile(source, ["llvm"], strict=True, cache=False)))) == 2
 
 
 def test_a_kernel_of_its_own_kind_keeps_its_numbers() -> None:

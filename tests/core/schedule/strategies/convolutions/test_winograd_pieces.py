@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel, Scheduled
@@ -12,38 +10,13 @@ from graft.core.schedule.parameters import WinogradParameters
 from graft.core.schedule.products.epilogue import Epilogue, fused_stages
 from graft.core.schedule.strategies.convolutions.winograd import schedule_winograd
 from graft.core.schedule.strategies.convolutions.winograd_plan import UNROLL, chosen_plan, taken_apart
-from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
+from tests.core.schedule.convolutions import WIDE, convolution, outputs_of
 
 
 def scheduled(kernel: Kernel, target: Target, pieces: int, block: int = 1, rows: int | None = None) -> Scheduled | None:
     """The kernel with vectors of pieces of a given size, and blocks of about as many."""
     parameters = WinogradParameters(pieces, block, rows=rows, columns="pixels")
     return schedule_winograd(kernel, fused_stages(kernel) or (), target, parameters)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    batch=st.integers(1, 2),
-    channels=st.integers(2, 4),
-    outputs=st.integers(1, 9),
-    size=st.tuples(st.integers(3, 13), st.integers(3, 22)),
-    pads=st.tuples(*[st.integers(0, 2)] * 4),
-    shape=st.sampled_from([(2, 1), (4, 1), (2, 2)]),
-    block=st.integers(1, 30),
-    narrow=st.booleans(),
-    residual=st.booleans(),
-)
-def test_any_pieces_and_blocks_give_the_convolution(
-    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], shape: tuple[int, int],
-    block: int, narrow: bool, residual: bool,
-) -> None:  # fmt: skip
-    source, weights = (batch, channels, *size), (outputs, channels, 3, 3)
-    pieces, stride = shape
-    kernel, arrays = convolution(source, weights, pads=list(pads), strides=[stride] * 2, residual=residual)
-    found = scheduled(kernel, NARROW if narrow else WIDE, pieces, block)
-    assert found is not None and found.knobs["columns"] == "pixels"
-    (result,), (expected,) = outputs_of(kernel, found, arrays)
-    np.testing.assert_allclose(result, expected, atol=2e-4)
 
 
 def test_a_wide_row_is_transformed_in_a_loop() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graft.core.machine.target import Target
 from graft.core.operators.images import convolution as lowering
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.parameters import WinogradParameters
+from graft.core.schedule.parameters import COLUMNS, Columns, WinogradParameters
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.convolutions.winograd import schedule_winograd
@@ -23,14 +23,16 @@ from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_
 from tests.core.schedule.strategies.convolutions.varying_images import Kind, computed, kernel_of, with_channels_last
 
 
-def scheduled(kernel: Kernel, target: Target, pieces: int, block: int) -> Scheduled | None:
-    """The kernel with pieces and blocks of a given size."""
+def scheduled(
+    kernel: Kernel, target: Target, pieces: int, block: int, columns: Columns | None = None
+) -> Scheduled | None:
+    """The kernel with pieces and blocks of a given size, and vectors of channels or of pieces."""
     stages = fused_stages(kernel)
     assert stages is not None
-    return schedule_winograd(kernel, stages, target, WinogradParameters(pieces, block))
+    return schedule_winograd(kernel, stages, target, WinogradParameters(pieces, block, columns=columns))
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=34, deadline=None)
 @given(
     batch=st.integers(1, 2),
     channels=st.integers(2, 4),
@@ -39,18 +41,19 @@ def scheduled(kernel: Kernel, target: Target, pieces: int, block: int) -> Schedu
     pads=st.tuples(*[st.integers(0, 2)] * 4),
     shape=st.sampled_from([(2, 1), (4, 1), (2, 2)]),
     block=st.integers(1, 30),
+    columns=st.sampled_from(COLUMNS),
     narrow=st.booleans(),
     residual=st.booleans(),
 )
 def test_any_pieces_and_blocks_give_the_convolution(
     batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], shape: tuple[int, int],
-    block: int, narrow: bool, residual: bool,
+    block: int, columns: Columns, narrow: bool, residual: bool,
 ) -> None:  # fmt: skip
     source, weights = (batch, channels, *size), (outputs, channels, 3, 3)
     pieces, stride = shape
     kernel, arrays = convolution(source, weights, pads=list(pads), strides=[stride] * 2, residual=residual)
-    found = scheduled(kernel, NARROW if narrow else WIDE, pieces, block)
-    assert found is not None
+    found = scheduled(kernel, NARROW if narrow else WIDE, pieces, block, columns)
+    assert found is not None and found.knobs["columns"] == columns
     (result,), (expected,) = outputs_of(kernel, found, arrays)
     np.testing.assert_allclose(result, expected, atol=2e-4)
 

@@ -181,12 +181,12 @@ class _Opening:
         if any(not self.bound.issuperset(free_variables(*stage_expressions(stage))) for stage in stages):
             return None  # the place of an element is part of its value
         parameters = (*kernel.inputs, *kernel.outputs)
-        shapes, told = dict[Buffer, tuple[int, ...]](), set[int]()
+        shapes, seen = dict[Buffer, tuple[int, ...]](), set[int]()
         for buffer in parameters:
-            has = {one for one in self._numbers(buffer) if isinstance(self.extents[one], Variable)} - told
+            has = {one for one in self._numbers(buffer) if isinstance(self.extents[one], Variable)} - seen
             if has:
                 shapes[self.buffer(buffer)] = tuple(map(self._extent, self._numbers(buffer)))
-                told |= has
+                seen |= has
         if not shapes:
             return None
         made = replace(

@@ -7,9 +7,10 @@ scratch memory of one row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TypeAlias
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -176,7 +177,7 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
         body = side_by_side([collapse_own(stage, simplifier) for stage in flat], simplifier, machine) or ir.Block(
-            tuple(_in_step(run, layout, machine) for run in _runs(stages))
+            tuple(_in_step(run, layout, machine) for run in _runs(zip(stages, flat, strict=True)))
         )
         body = allocate(memory, body)
     if tables:
@@ -188,13 +189,17 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
 
 
-def _runs(stages: Sequence[ir.Stage]) -> list[list[ir.Stage]]:
+Run: TypeAlias = list[tuple[ir.Stage, FlatStage]]
+"""Stages that run in step, each with its flat form."""
+
+
+def _runs(stages: Iterable[tuple[ir.Stage, FlatStage]]) -> list[Run]:
     """Return the stages in runs, one behind the other: neighbours that reduce parts of one buffer are together."""
-    runs: list[list[ir.Stage]] = []
-    for stage in stages:
-        if not (runs and _reduces_along(runs[-1][-1], stage)):
+    runs: list[Run] = []
+    for stage, flat in stages:
+        if not (runs and _reduces_along(runs[-1][-1][0], stage)):
             runs.append([])
-        runs[-1].append(stage)
+        runs[-1].append((stage, flat))
     return runs
 
 
@@ -205,13 +210,14 @@ def _reduces_along(first: ir.Stage, second: ir.Stage) -> bool:
     return alike and None not in (first.reduction, second.reduction) and read[0] == read[1]
 
 
-def _in_step(run: Sequence[ir.Stage], layout: Layout, machine: Machine) -> ir.Statement:
+def _in_step(run: Run, layout: Layout, machine: Machine) -> ir.Statement:
     """Return the loops of a stage, or one loop over the parts that several read, which are in a cache then."""
     simplifier = layout.simplifier
-    if len(run) == 1:
-        return nest(flatten(run[0], layout), simplifier, machine, parallel=True)
-    part = LoopAxis.over(ir.Variable("part"), run[0].buffer.shape[0])
-    stages = [collapse_own(flatten(stage, layout, [part]), simplifier) for stage in run]
+    (first, flat), *more = run
+    if not more:
+        return nest(flat, simplifier, machine, parallel=True)
+    part = LoopAxis.over(ir.Variable("part"), first.buffer.shape[0])
+    stages = [collapse_own(flatten(stage, layout, [part]), simplifier) for stage, _ in run]
     body = ir.Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
     return outer_loops([part], body, part.extent * sum(map(work, stages)) >= machine.costs.task, machine)
 

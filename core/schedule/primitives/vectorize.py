@@ -12,7 +12,7 @@ from functools import partial
 
 from graft.core.lazy import Lazy
 from graft.core.machine.instructions import DOTS
-from graft.core.schedule.primitives.step import bounded
+from graft.core.schedule.primitives.step import bounded, combine
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
 from graft.core.tensor_ir.rewriting.simplify import LARGEST, Simplifier, simplify, simplify_statement
@@ -63,6 +63,9 @@ def align(node: ir.Expression) -> ir.Expression:
     if lanes == 1:
         return node
     if any(operand.type.lanes != lanes for operand in operands):
+        match node:
+            case ir.Binary("add", scalar, ir.Ramp(base) as ramp) | ir.Binary("add", ir.Ramp(base) as ramp, scalar):
+                return replace(ramp, base=combine("add", scalar, base))
         assert not isinstance(node, ir.Horizontal | ir.Shuffle | ir.Ramp), (
             f"a {type(node).__name__} cannot become wider"
         )
@@ -336,7 +339,7 @@ class _Jam:
 
     def statement(self, statement: ir.Statement) -> ir.Statement:
         """Return the copies of a statement."""
-        if isinstance(statement, ir.Block | ir.For | ir.If) and all(
+        if isinstance(statement, ir.Block | ir.For | ir.If | ir.Let) and all(
             copy(one) is one for one in visit.statement_expressions(statement) for copy in self.maps
         ):
             return visit.with_parts(statement, lambda expression: expression, self.statement)

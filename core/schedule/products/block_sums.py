@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from math import gcd
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import ramp, wide
-from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type
 
 TERMS = 4
@@ -59,22 +58,30 @@ class BlockSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Columns of a panel: vectors of ``lanes`` of them from column ``begin`` on."""
+class Column:
+    """A column: of which panel, which vector of that, in which of ``lanes`` lanes, and its number among all."""
 
     panel: ir.Expression
-    """The number of the panel."""
-    begin: ir.Expression
+    vector: ir.Expression
+    lane: ir.Expression
     lanes: int
+    begin: ir.Expression
+    """The first column of the panel."""
 
-    def at(self, vector: ir.Expression) -> ir.Expression:
-        """Return the columns of a vector."""
-        return ramp(b.add(self.begin, b.multiply(vector, self.lanes)), self.lanes)
+    @property
+    def within(self) -> ir.Expression:
+        """The number of the column within its panel."""
+        return b.add(b.multiply(self.vector, self.lanes), self.lane)
+
+    @property
+    def number(self) -> ir.Expression:
+        """The number of the column."""
+        return b.add(self.begin, self.within)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What tiles read of columns, as it lies in memory. One that packs constants reads them by panel and vector."""
+    """What sums read of a column, as it lies in memory. One that packs constants reads them from panels."""
 
     sums: BlockSums
 
@@ -88,31 +95,29 @@ class Reader:
         """The sums that take turns where a tile has one row: one alone would wait for itself."""
         return 1
 
-    def of_columns(self, value: ir.Expression, columns: Columns, vector: ir.Expression) -> ir.Expression:
-        """Return what an expression is for a vector of columns."""
-        own = vectorize_expression(value, {self.sums.product.column: columns.at(vector)})
-        return wide(own, columns.lanes)
+    @property
+    def fetched(self) -> str:
+        """The name of the buffer that is so large that it comes from memory, "" for none."""
+        return ""
 
-    def part(self, part: ir.Variable, columns: Columns, vector: ir.Expression) -> ir.Expression:
-        """Return a part that a vector of columns has."""
-        return self.of_columns(self.sums.columns[part], columns, vector)
+    def of_column(self, value: ir.Expression, column: Column) -> ir.Expression:
+        """Return what an expression is for a column."""
+        return substitute(value, {self.sums.product.column: column.number})
 
-    def shared(self, columns: Columns, vector: ir.Expression, group: ir.Expression) -> list[ir.Expression]:
+    def part(self, part: ir.Variable, column: Column) -> ir.Expression:
+        """Return a part that a column has."""
+        return self.of_column(self.sums.columns[part], column)
+
+    def shared(self, column: Column, group: ir.Expression) -> list[ir.Expression]:
         """Return what is read once for all terms of a group."""
         return []
 
-    def terms(
-        self, columns: Columns, vector: ir.Expression, group: ir.Expression, shared: Sequence[ir.Expression]
-    ) -> list[ir.Expression]:
+    def terms(self, column: Column, group: ir.Expression, shared: Sequence[ir.Expression]) -> list[ir.Expression]:
         """Return the right factors of the terms of a group of the block, where ``shared`` has been read."""
         places = (b.add(b.multiply(group, self.group), term) for term in range(self.group))
-        values = (vectorize_expression(self.sums.product.right, {self.sums.term: place}) for place in places)
-        return [self.of_columns(value, columns, vector) for value in values]
+        right, term = self.sums.product.right, self.sums.term
+        return [self.of_column(substitute(right, {term: place}), column) for place in places]
 
-    def fetches(self, columns: Columns, group: ir.Expression) -> list[ir.Statement]:
-        """Return what is fetched ahead beside a group of a panel."""
-        return []
-
-    def copied(self, left: ir.Expression, term: ir.Expression) -> ir.Expression:
-        """Return what is kept of a vector of left factors, from a term of the block on."""
+    def copied(self, left: ir.Expression, vector: ir.Expression, lane: ir.Expression, lanes: int) -> ir.Expression:
+        """Return what is kept of a left factor, of a term of the block: that in a lane of a vector of the block."""
         return left

@@ -14,9 +14,9 @@ import numpy as np
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import LINE, multiply_add, ramp, wide
+from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.schedule.products.block_loops import MOST, BlockLoops
-from graft.core.schedule.products.block_sums import BlockSums, Columns, Reader
+from graft.core.schedule.products.block_sums import BlockSums, Column, Reader
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.contractions.narrow_codes import HALF, Code
@@ -31,8 +31,6 @@ FEW = 15
 """Rows for which that is faster where registers are few."""
 SHARE = 8
 """A panel has a vector for each so many registers: with two sums each, they take half of them."""
-AHEAD = 4096
-"""Bytes of weights that are fetched so far ahead of use."""
 LEAST_BLOCK = 16
 """Terms of a block that larger ones are cut into, at the least."""
 
@@ -166,7 +164,8 @@ class PackedReader(Reader):
     narrow: Narrow
     packed: Mapping[ir.Buffer, Packed]
     vectors: int
-    lanes: int
+    is_large: bool
+    """Whether the weights come from memory."""
 
     @classmethod
     def of(
@@ -188,7 +187,9 @@ class PackedReader(Reader):
             packed[load.buffer] = Packed.of(load.buffer, _in_panels(padded, columns), len(rows))
         most = machine.working_set(1) // 2 // (4 * columns) if tile.lanes > 1 else narrow.block
         sums = narrow.in_blocks(narrow.blocks_of(most))
-        return cls(sums, narrow, packed, tile.vectors, tile.lanes)
+        weights = packed[source.buffer]
+        is_large = bool(machine.caches) and weights.contents.nbytes > machine.working_set(2)
+        return cls(sums, narrow, packed, tile.vectors, is_large)
 
     @property
     def group(self) -> int:
@@ -196,66 +197,59 @@ class PackedReader(Reader):
         return self.narrow.group
 
     @property
+    def fetched(self) -> str:
+        """The name of the packed weights, if they come from memory."""
+        return self.packed[self.narrow.source.buffer].buffer.name if self.is_large else ""
+
+    @property
     def turns(self) -> int:
         """The sums that take turns where a tile has one row."""
         return 2
 
-    def of_columns(self, value: ir.Expression, columns: Columns, vector: ir.Expression) -> ir.Expression:
-        """Return what an expression is for a vector of columns, with constants read from their panels."""
+    def of_column(self, value: ir.Expression, column: Column) -> ir.Expression:
+        """Return what an expression is for a column, with constants read from their panels."""
 
         def read(node: ir.Expression) -> ir.Expression:
             known = self.packed.get(node.buffer) if isinstance(node, ir.Load) else None
             if known is None or not isinstance(node, ir.Load):
                 return node
             own = node.indices[0] if self.narrow.product.column is node.indices[1] else node.indices[1]
-            row = b.add(b.multiply(columns.panel, known.rows), own)
-            return ir.Load(known.buffer, (self._at(row, vector),))
+            return ir.Load(known.buffer, (self._at(b.add(b.multiply(column.panel, known.rows), own), column),))
 
-        return Reader.of_columns(self, ExpressionMap(read)(value), columns, vector)
+        return Reader.of_column(self, ExpressionMap(read)(value), column)
 
-    def _at(self, row: ir.Expression, vector: ir.Expression) -> ir.Expression:
-        return ramp(b.multiply(b.add(b.multiply(row, self.vectors), vector), self.lanes), self.lanes)
+    def _at(self, row: ir.Expression, column: Column) -> ir.Expression:
+        vector = b.add(b.multiply(row, self.vectors), column.vector)
+        return b.add(b.multiply(vector, column.lanes), column.lane)
 
-    def shared(self, columns: Columns, vector: ir.Expression, group: ir.Expression) -> list[ir.Expression]:
+    def shared(self, column: Column, group: ir.Expression) -> list[ir.Expression]:
         """Return the words of a group, which its terms share."""
-        first = self._first(columns, group)
-        return [self._stored(b.add(first, word), vector) for word in range(self.narrow.code.words)]
+        first = self._first(column, group)
+        return [self._stored(b.add(first, word), column) for word in range(self.narrow.code.words)]
 
-    def terms(
-        self, columns: Columns, vector: ir.Expression, group: ir.Expression, shared: Sequence[ir.Expression]
-    ) -> list[ir.Expression]:
+    def terms(self, column: Column, group: ir.Expression, shared: Sequence[ir.Expression]) -> list[ir.Expression]:
         """Return the digits of a group as float32."""
         if shared:
             return [self.narrow.code.number(shared, term) for term in range(self.group)]
-        first = self._first(columns, group)
-        stored = (self._stored(b.add(first, term), vector) for term in range(self.group))
+        first = self._first(column, group)
+        stored = (self._stored(b.add(first, term), column) for term in range(self.group))
         return [b.cast(b.cast(one, "int32"), "float32") for one in stored]
 
-    def _stored(self, row: ir.Expression, vector: ir.Expression) -> ir.Expression:
-        return ir.Load(self.packed[self.narrow.source.buffer].buffer, (self._at(row, vector),))
+    def _stored(self, row: ir.Expression, column: Column) -> ir.Expression:
+        return ir.Load(self.packed[self.narrow.source.buffer].buffer, (self._at(row, column),))
 
-    def _first(self, columns: Columns, group: ir.Expression) -> ir.Expression:
+    def _first(self, column: Column, group: ir.Expression) -> ir.Expression:
         """Return the first row of a group among those of all panels."""
         groups = self.sums.block // self.group
-        before = b.add(b.multiply(columns.panel, self.sums.blocks), self.sums.number)
+        before = b.add(b.multiply(column.panel, self.sums.blocks), self.sums.number)
         return b.multiply(b.add(b.multiply(before, groups), group), self.narrow.code.words or self.group)
 
-    def fetches(self, columns: Columns, group: ir.Expression) -> list[ir.Statement]:
-        """Return what is fetched ahead beside a group of a panel: as many lines as it has."""
-        code, weights = self.narrow.code, self.packed[self.narrow.source.buffer].buffer
-        each, width = 4 if code.words else 1, self.vectors * self.lanes
-        begin = b.add(b.multiply(self._first(columns, group), width), AHEAD // each)
-        lines = range(0, width * (code.words or self.group), LINE // each)
-        return [ir.CallExtern("prefetch", (ir.Load(weights, (b.add(begin, at),)), b.index(2))) for at in lines]
-
-    def copied(self, left: ir.Expression, term: ir.Expression) -> ir.Expression:
-        """Return what is kept of left factors, less for digits that stand higher: 1, 1/16, 1/256, 1/4096, 1, ..."""
+    def copied(self, left: ir.Expression, vector: ir.Expression, lane: ir.Expression, lanes: int) -> ir.Expression:
+        """Return what is kept of a left factor, less for digits that stand higher: 1, 1/16, 1/256, 1/4096, 1, ..."""
         if not self.narrow.code.stands_in_place:
             return left
-        lanes = left.type.lanes
-        terms = ramp(b.index(0) if lanes % HALF == 0 else term, lanes)
-        place = ir.Cast(ir.Binary("and", terms, wide(b.index(HALF - 1), lanes)), "int32")
-        shift = ir.Binary("mul", place, wide(b.constant(4, "int32"), lanes))
-        exponent = ir.Binary("sub", wide(b.constant(127, "int32"), lanes), shift)
-        share = ir.Bitcast(ir.Binary("shl", exponent, wide(b.constant(23, "int32"), lanes)), "float32")
+        term = lane if lanes % HALF == 0 else b.add(b.multiply(vector, lanes), lane)
+        place = b.cast(ir.Binary("and", term, b.index(HALF - 1)), "int32")
+        exponent = b.subtract(b.constant(127, "int32"), b.multiply(place, b.constant(4, "int32")))
+        share = ir.Bitcast(ir.Binary("shl", exponent, b.constant(23, "int32")), "float32")
         return ir.Binary("mul", left, share)

@@ -138,6 +138,10 @@ class _Lanes:
         self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
         """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
         self.maps: dict[int, tuple[ir.Expression | None, visit.ExpressionMap]] = {}
+        self.wide: dict[ir.Expression, ir.Variable] = {}
+        """What a variable that is the same in all lanes is as a vector, which is made once, where it is bound ..."""
+        self.used: set[ir.Expression] = set()
+        """... if it is used."""
 
     def _map(self, mask: ir.Expression | None) -> visit.ExpressionMap:
         """Return the map of expressions that are evaluated under a mask."""
@@ -150,9 +154,17 @@ class _Lanes:
                 # Registers that are there for each lane can be read by all, so that they can stay registers.
                 is_open = buffer.memory == "register" or self._is_own(node.buffer, mask)
                 return vector_load(ir.Load(buffer, indices, node.mask), self._mask(is_open, buffer, indices, mask))
-            return align(node)
+            return align(self._widened(node))
 
         return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
+
+    def _widened(self, node: ir.Expression) -> ir.Expression:
+        """Return an operation on vectors that reads what is the same in all lanes as vectors, too."""
+        operands = visit.children(node)
+        if self.wide.keys().isdisjoint(operands) or all(one.type.lanes == 1 for one in operands):
+            return node
+        self.used.update(self.wide[one] for one in operands if one in self.wide)
+        return visit.with_children(node, tuple(self.wide.get(one, one) for one in operands))
 
     def _place(self, access: ir.Load | ir.Store) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
         if access.buffer not in self.private:
@@ -196,7 +208,13 @@ class _Lanes:
             case ir.Let(variable, value, body):
                 bound = vector(value)
                 fresh = self.values[variable] = ir.Variable(variable.name, bound.type)
-                return ir.Let(fresh, bound, self.statement(body, mask))
+                if bound.type.lanes > 1 or not bound.type.is_float:
+                    return ir.Let(fresh, bound, self.statement(body, mask))
+                wide = self.wide[fresh] = ir.Variable(variable.name, bound.type.with_lanes(self.lanes.lanes))
+                inner = self.statement(body, mask)
+                if wide in self.used:
+                    inner = ir.Let(wide, ir.Broadcast(fresh, self.lanes.lanes), inner)
+                return ir.Let(fresh, bound, inner)
             case ir.For(variable, extent):
                 assert vector(extent).type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
             case ir.If(condition, then_body, else_body) if (test := vector(condition)).type.lanes > 1:

@@ -15,14 +15,16 @@ from math import prod
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import block, loop, tiles
-from graft.core.schedule.primitives.vectorize import vector_load, vectorize_expression
+from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.primitives.loop_kinds import Vectorize
+from graft.core.schedule.primitives.statements import multiply_add, registers
+from graft.core.schedule.primitives.vectorize import both, lower_loops
 from graft.core.schedule.strategies.sequential.recurrence import Part, Phase, Recurrence, Sums, side_by_side, stages_of
 from graft.core.schedule.strategies.sequential.sequential_loops import loops_of
-from graft.core.schedule.strategies.sequential.vector_tiles import Lanes
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import map_stage, scan_of, stage_expressions
-from graft.core.tensor_ir.statements import bind
-from graft.core.tensor_ir.visit import ExpressionMap, loads
+from graft.core.tensor_ir.statements import allocate, bind, loops_over
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
 Places = dict[Sums, tuple[ir.Buffer, int]]
@@ -38,7 +40,7 @@ class PhaseTiling:
     """How phases are cut: register tiles of ``rows`` rows, chunks of about two tiles."""
 
     machine: Machine
-    lanes: Lanes
+    lanes: int
     widths: Mapping[int, int]
     """Numbers of units padded to the chunks of all phases that have them."""
 
@@ -46,7 +48,7 @@ class PhaseTiling:
     def of(phases: Sequence[Phase], machine: Machine) -> PhaseTiling:
         """Return the tiles for phases of a machine with vectors, whose widest element gets whole registers."""
         size = max(4, *(element_bits(phase.stages[0].buffer.dtype) // 8 for phase in phases))
-        cut = PhaseTiling(machine, Lanes(machine.vector_bytes // size), {})
+        cut = PhaseTiling(machine, machine.vector_bytes // size, {})
         widths: dict[int, int] = {}
         for phase in phases:
             units = phase.units
@@ -66,10 +68,10 @@ class PhaseTiling:
     def chunk(self, phase: Phase) -> int:
         """Units that a task computes together: with all gates one or two tiles of a row; those that pad least."""
         gates, most = sum(len(sums.stages) for sums in phase.sums) or 1, self.vectors(1)
-        vectors, sizes = -(-phase.units // self.lanes.count), range(-(-most // gates), 2 * -(-most // gates) + 1)
+        vectors, sizes = -(-phase.units // self.lanes), range(-(-most // gates), 2 * -(-most // gates) + 1)
         if vectors <= max(sizes):
-            return vectors * self.lanes.count
-        return min(sizes, key=lambda size: (-vectors % size, -size)) * self.lanes.count
+            return vectors * self.lanes
+        return min(sizes, key=lambda size: (-vectors % size, -size)) * self.lanes
 
     def chunks(self, phase: Phase) -> int:
         """The number of such chunks."""
@@ -128,6 +130,8 @@ class _Layer:
     packing: list[ir.Statement] = field(default_factory=list)
     reading: ExpressionMap = field(init=False)
     """It lets expressions read what is held."""
+    lane: ir.Variable = field(default_factory=lambda: ir.Variable("lane"))
+    """The place of a unit in its vector."""
 
     def __post_init__(self) -> None:
         def rule(node: ir.Expression) -> ir.Expression:
@@ -218,12 +222,12 @@ class _Layer:
             return []
         (units,) = b.numbers(stage.buffer, len(stage.axes) - 1)
 
-        def line(row: Row, column: ir.Expression) -> ir.Statement:
-            at = (*row[:dimension], before, *row[dimension + 1 :])
-            value = self._vector(initial, dict(zip(stage.axes, at, strict=False)), stage.axes[-1], column, units)
-            return self.cut.lanes.set_vector(held.buffer, held.place((*at, column))[:-1], column, value)
+        def line(row: Row, unit: ir.Expression) -> ir.Statement:
+            at = (*row[:dimension], before, *row[dimension + 1 :], unit)
+            value = self._value(initial, dict(zip(stage.axes, at, strict=True)), unit, units)
+            return ir.Store(held.buffer, held.place(at), value)
 
-        vectors = self.cut.widths[units] // self.cut.lanes.count
+        vectors = self.cut.widths[units] // self.cut.lanes
         return [self._rows(extents, vectors, b.index(0), line)]
 
     def _rows(
@@ -235,11 +239,22 @@ class _Layer:
     ) -> ir.Statement:
         def row(number: ir.Expression) -> ir.Statement:
             def vector(v: ir.Expression) -> ir.Statement:
-                return body(_place(number, extents), b.add(first, b.multiply(v, self.cut.lanes.count)))
+                place, unit = _place(number, extents), self._unit(b.add(first, b.multiply(v, self.cut.lanes)))
+                return self._in_lanes(body(place, unit))
 
             return loop(vectors, vector, name="v")
 
         return loop(b.product_of(extents), row, name="row")
+
+    def _unit(self, first: ir.Expression) -> ir.Expression:
+        """Return the unit in a lane of the vector of units that begins at ``first``."""
+        return b.add(first, self.lane) if self.cut.lanes > 1 else first
+
+    def _in_lanes(self, body: ir.Statement) -> ir.Statement:
+        """Return what is done for a unit, for all those of a vector."""
+        if self.cut.lanes == 1:
+            return body
+        return lower_loops(taken(loops_over([(self.lane, b.index(self.cut.lanes))], body), (Vectorize("lane"),)))
 
     def phase(
         self, phase: Phase, here: Mapping[ir.Variable, ir.Expression], extents: Sequence[b.Count]
@@ -258,17 +273,14 @@ class _Layer:
             first = b.multiply(number, size)
             parts = [self._sums(one, phase, number, values, extents, gates, sums) for one in phase.sums]
             if sums is not None or not gates:
-                total = {stage.buffer: gate for gate, stage in enumerate(gates)}
 
-                def finish(row: Row, column: ir.Expression) -> ir.Statement:
-                    found = {
-                        buffer: lanes.vector(sums, (*row, b.index(gate)), column)
-                        for buffer, gate in total.items()
-                        if sums is not None
-                    }
-                    return self._finished(phase, values(row), column, found)
+                def finish(row: Row, unit: ir.Expression) -> ir.Statement:
+                    found = {} if sums is None else {
+                        stage.buffer: ir.Load(sums, (*row, b.index(gate), unit)) for gate, stage in enumerate(gates)
+                    }  # fmt: skip
+                    return self._finished(phase, {**values(row), phase.axes[-1]: unit}, found)
 
-                parts.append(self._rows(extents, size // lanes.count, first, finish))
+                parts.append(self._rows(extents, size // lanes, first, finish))
             return block(*parts)
 
         return loop(self.cut.chunks(phase), chunk, "parallel", name="chunk")
@@ -285,36 +297,42 @@ class _Layer:
     ) -> ir.Statement:
         """Return the register tiles of sums for a chunk; without ``totals`` they are finished and stored at once."""
         lanes, size, units = self.cut.lanes, self.cut.chunk(phase), phase.units
-        unit, first = phase.axes[-1], b.multiply(chunk, size)
+        first, last = b.multiply(chunk, size), phase.axes[-1]
         weights, begin = self._weights(sums, phase)
-        cells = [(gate, lane) for gate in range(len(sums.stages)) for lane in range(0, size, lanes.count)]
-        state = self.reading(sums.state)
+        every = [(stage, gate, at) for gate, stage in enumerate(sums.stages) for at in range(0, size, lanes)]
+        state, term = self.reading(sums.state), ir.Variable("k")
+        line = b.add(b.multiply(b.add(b.multiply(chunk, sums.terms), term), len(sums.stages) * size), begin)
 
-        def left(row: Row, k: ir.Expression) -> ir.Expression:
-            return vectorize_expression(state, {**values(row), sums.term.variable: k})
+        def tile(rows: Sequence[Row], cells: Sequence[tuple[ir.Stage, int, int]]) -> ir.Statement:
+            """Return the sums of some rows and vectors of units, each held in a register."""
+            kind = sums.stages[0].value.type
+            own = registers("sums", kind.dtype, len(rows) * len(cells))
+            left = [ir.Variable(f"a{number}", kind) for number in range(len(rows))]
+            right = [ir.Variable(f"w{number}", kind) for number in range(len(cells))]
+            starts, adding, ends = list[ir.Statement](), list[ir.Statement](), list[ir.Statement]()
+            for number, (row, (stage, _, at)) in enumerate((row, cell) for row in rows for cell in cells):
+                unit, place = self._unit(b.add(first, at)), (b.index(number),)
+                assert stage.reduction is not None, "a sum of nothing"
+                known, sofar = {**values(row), last: unit}, ir.Load(own, place)
+                starts.append(ir.Store(own, place, self._value(stage.reduction.initial, known, unit, units)))
+                added = multiply_add(left[number // len(cells)], right[number % len(cells)], sofar)
+                adding.append(ir.Store(own, place, added))
+                if totals is not None:
+                    ends.append(ir.Store(totals, (*row, b.index(gates.index(stage)), unit), sofar))
+                else:
+                    whole = self._epilogue(stage, known, unit, units, sofar)
+                    ends.append(ir.Store(self.held[stage.buffer].buffer, (*row, unit), whole))
+            factors = [substitute(state, {**values(row), sums.term.variable: term}) for row in rows]
+            packed = [ir.Load(weights, (self._unit(b.add(line, gate * size + at)),)) for _, gate, at in cells]
+            bound = list(zip((*left, *right), (*factors, *packed), strict=True))[::-1]
+            step = loops_over([(term, b.index(sums.terms))], bind(bound, ir.Block(tuple(adding))))
+            return self._in_lanes(allocate((own,), block(*starts, step, *ends)))
 
-        def right(k: ir.Expression, cell: tuple[int, int]) -> ir.Expression:
-            line = b.add(b.multiply(b.add(b.multiply(chunk, sums.terms), k), len(sums.stages) * size), begin)
-            return lanes.vector(weights, (), b.add(line, cell[0] * size + cell[1]))
-
-        def initial(row: Row, cell: tuple[int, int]) -> ir.Expression:
-            reduction = sums.stages[cell[0]].reduction
-            assert reduction is not None, "a sum of nothing"
-            return self._vector(reduction.initial, values(row), unit, b.add(first, cell[1]), units)
-
-        def sink(at: Row, cell: tuple[int, int], total: ir.Expression) -> ir.Statement:
-            stage, column = sums.stages[cell[0]], b.add(first, cell[1])
-            if totals is not None:
-                return lanes.set_vector(totals, (*at, b.index(gates.index(stage))), column, total)
-            value = self._epilogue(stage, values(at), column, units, total)
-            return lanes.set_vector(self.held[stage.buffer].buffer, at, column, value)
-
-        def lines(begin: ir.Expression, height: int) -> ir.Statement:
-            rows, bound = _places([b.add(begin, line) for line in range(height)], extents)
-            count = -(-len(cells) // self.cut.vectors(height))
-            groups = [cells[len(cells) * i // count : len(cells) * (i + 1) // count] for i in range(count)]
-            tiled = (lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups)
-            return bind(bound, block(*tiled))
+        def lines(start: ir.Expression, height: int) -> ir.Statement:
+            rows, bound = _places([b.add(start, row) for row in range(height)], extents)
+            count = -(-len(every) // self.cut.vectors(height))
+            groups = [every[len(every) * i // count : len(every) * (i + 1) // count] for i in range(count)]
+            return bind(bound, block(*(tile(rows, group) for group in groups)))
 
         return tiles(b.product_of(extents), self.cut.rows, lines)
 
@@ -332,11 +350,11 @@ class _Layer:
             begin = b.multiply(b.add(b.multiply(chunk, sums.terms), k), gates * size)
             stores = []
             for gate, weights in enumerate(map(self.reading, sums.weights)):
-                for lane in range(0, size, lanes.count):
-                    column, at = b.add(b.multiply(chunk, size), lane), {sums.term.variable: k}
-                    value = self._vector(weights, at, phase.axes[-1], column, phase.units)
-                    stores.append(lanes.set_vector(packed, (), b.add(begin, gate * size + lane), value))
-            return ir.Block(tuple(stores))
+                for at in range(0, size, lanes):
+                    unit = self._unit(b.add(b.multiply(chunk, size), at))
+                    value = self._value(weights, {sums.term.variable: k, phase.axes[-1]: unit}, unit, phase.units)
+                    stores.append(ir.Store(packed, (self._unit(b.add(begin, gate * size + at)),), value))
+            return self._in_lanes(ir.Block(tuple(stores)))
 
         chunks = self.cut.chunks(phase)
         self.packing.append(loop(chunks, lambda chunk: loop(sums.terms, lambda k: line(chunk, k), name="k")))
@@ -344,74 +362,65 @@ class _Layer:
 
     # ---- Values
 
-    def _vector(
-        self,
-        expression: ir.Expression,
-        values: Mapping[ir.Variable, ir.Expression],
-        unit: ir.Variable,
-        column: ir.Expression,
-        units: int,
+    def _exists(self, unit: ir.Expression, units: int) -> ir.Expression | None:
+        """Return whether a unit is none that pads the others; None if none does."""
+        return None if units == self.cut.widths[units] else b.less(unit, units)
+
+    def _value(
+        self, expression: ir.Expression, values: Mapping[ir.Variable, ir.Expression], unit: ir.Expression, units: int
     ) -> ir.Expression:
-        """Return an expression for a vector of units; of the caller's tensors nothing past the last unit is read."""
-        lanes = self.cut.lanes
-        known = {**values, unit: lanes.ramp(column)}
-        mask = lanes.tail_mask(column, units, self.cut.widths[units])
-        vector = vectorize_expression(self.reading(expression), known)
+        """Return an expression for a unit; of the caller's tensors nothing past the last one is read."""
+        exists = self._exists(unit, units)
 
         def masked(node: ir.Expression) -> ir.Expression:
-            if not isinstance(node, ir.Load) or node.buffer in self.memory or node.type.lanes == 1:
+            if not isinstance(node, ir.Load) or node.buffer in self.memory or self.lane not in free_variables(node):
                 return node
-            return vector_load(node, mask)
+            return replace(node, mask=both(node.mask, exists))
 
-        result = ExpressionMap(masked)(vector) if mask is not None else vector
-        return lanes.splat(result) if result.type.lanes == 1 else result
+        known = substitute(self.reading(expression), values)
+        return known if exists is None else ExpressionMap(masked)(known)
 
     def _epilogue(
         self,
         stage: ir.Stage,
         values: Mapping[ir.Variable, ir.Expression],
-        column: ir.Expression,
+        unit: ir.Expression,
         units: int,
         total: ir.Expression,
     ) -> ir.Expression:
         if stage.epilogue is None or stage.epilogue_variable is None:
             return total
-        return self._vector(stage.epilogue, {**values, stage.epilogue_variable: total}, stage.axes[-1], column, units)
+        return self._value(stage.epilogue, {**values, stage.epilogue_variable: total}, unit, units)
 
     def _finished(
         self,
         phase: Phase,
         values: Mapping[ir.Variable, ir.Expression],
-        column: ir.Expression,
         totals: Mapping[ir.Buffer, ir.Expression],
     ) -> ir.Statement:
-        """Compute all stages of a phase for a vector of units, then store what is held."""
-        units, lanes = phase.units, self.cut.lanes
-        now = {stage.buffer: ir.Variable("now", Type(stage.buffer.dtype, lanes.count)) for stage in phase.stages}
+        """Compute all stages of a phase for a unit, then store what is held."""
+        units, now = phase.units, {one.buffer: ir.Variable("now", Type(one.buffer.dtype)) for one in phase.stages}
 
         def rule(node: ir.Expression) -> ir.Expression:
             here = isinstance(node, ir.Load) and node.buffer in now and node.indices == phase.axes
             return now[node.buffer] if here and isinstance(node, ir.Load) else node
 
         here = ExpressionMap(rule)
-        place = tuple(values[axis] for axis in phase.axes[:-1])
+        place = tuple(values[axis] for axis in phase.axes)
         stores: list[ir.Statement] = []
         for stage in phase.stages:
             held = self.held.get(stage.buffer)
             if held is not None:
-                stores.append(
-                    lanes.set_vector(held.buffer, held.place((*place, column))[:-1], column, now[stage.buffer])
-                )
+                stores.append(ir.Store(held.buffer, held.place(place), now[stage.buffer]))
             if stage.buffer in self.outputs:
-                width = self.cut.widths[units]
-                stores.append(lanes.set_part(stage.buffer, place, column, units, now[stage.buffer], width))
+                stores.append(ir.Store(stage.buffer, place, now[stage.buffer], self._exists(place[-1], units)))
         body: ir.Statement = ir.Block(tuple(stores))
         for stage in reversed(phase.stages):
             if stage.reduction is None:
-                value = self._vector(here(stage.value), values, stage.axes[-1], column, units)
+                value = self._value(here(stage.value), values, place[-1], units)
             else:
                 changed = stage if stage.epilogue is None else replace(stage, epilogue=here(stage.epilogue))
-                value = self._epilogue(changed, values, column, units, totals[stage.buffer])
+                value = self._epilogue(changed, values, place[-1], units, totals[stage.buffer])
             body = ir.Let(now[stage.buffer], value, body)
         return body
 

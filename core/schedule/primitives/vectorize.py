@@ -63,9 +63,10 @@ def align(node: ir.Expression) -> ir.Expression:
     if lanes == 1:
         return node
     if any(operand.type.lanes != lanes for operand in operands):
-        match node:
-            case ir.Binary("add", scalar, ir.Ramp(base) as ramp) | ir.Binary("add", ir.Ramp(base) as ramp, scalar):
-                return replace(ramp, base=combine("add", scalar, base))
+        if isinstance(node, ir.Binary) and node.operator == "add":  # one operand alone has lanes
+            scalar, vector = sorted(operands, key=lambda operand: operand.type.lanes)
+            if isinstance(vector, ir.Ramp):
+                return replace(vector, base=combine("add", scalar, vector.base))
         assert not isinstance(node, ir.Horizontal | ir.Shuffle | ir.Ramp), (
             f"a {type(node).__name__} cannot become wider"
         )

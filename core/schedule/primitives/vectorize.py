@@ -139,9 +139,9 @@ class _Lanes:
         self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
         """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
         self.maps: dict[int, tuple[ir.Expression | None, visit.ExpressionMap]] = {}
-        self.wide: dict[ir.Expression, ir.Variable] = {}
+        self.wide: dict[ir.Variable, ir.Variable] = {}
         """What a variable that is the same in all lanes is as a vector, which is made once, where it is bound ..."""
-        self.used: set[ir.Expression] = set()
+        self.used: set[ir.Variable] = set()
         """... if it is used."""
 
     def _map(self, mask: ir.Expression | None) -> visit.ExpressionMap:
@@ -162,10 +162,11 @@ class _Lanes:
     def _widened(self, node: ir.Expression) -> ir.Expression:
         """Return an operation on vectors that reads what is the same in all lanes as vectors, too."""
         operands = visit.children(node)
-        if self.wide.keys().isdisjoint(operands) or all(one.type.lanes == 1 for one in operands):
+        wide = [self.wide.get(one) if isinstance(one, ir.Variable) else None for one in operands]
+        if not any(wide) or all(one.type.lanes == 1 for one in operands):
             return node
-        self.used.update(self.wide[one] for one in operands if one in self.wide)
-        return visit.with_children(node, tuple(self.wide.get(one, one) for one in operands))
+        self.used.update(one for one in wide if one is not None)
+        return visit.with_children(node, tuple(new or old for new, old in zip(wide, operands, strict=True)))
 
     def _place(self, access: ir.Load | ir.Store) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
         if access.buffer not in self.private:

@@ -71,8 +71,12 @@ def test_a_residual_of_an_open_image_with_channels_first_has_a_kernel() -> None:
     np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=2e-5, atol=2e-5)
 
 
-def test_few_channels_are_computed_in_the_order_in_which_they_leave() -> None:
+@pytest.mark.parametrize("operands", [["x", "e"], ["e", "x"]])
+def test_few_channels_are_computed_in_the_order_in_which_they_leave(operands: list[str]) -> None:
     assert strategies(network(1, None)).count("winograd") == 1
+    residual = network(3, None)
+    residual.graph.node[-1].CopyFrom(helper.make_node("Add", operands, ["y"], name="residual"))
+    assert strategies(residual).count("winograd") == 1
 
 
 def test_images_of_numbers_move_where_that_saves_cycles() -> None:

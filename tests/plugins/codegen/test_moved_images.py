@@ -71,11 +71,14 @@ def test_a_residual_of_an_open_image_with_channels_first_has_a_kernel() -> None:
     np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("operands", [["x", "e"], ["e", "x"]])
+@pytest.mark.parametrize("operands", [["r", "e"], ["e", "r"]])
 def test_few_channels_are_computed_in_the_order_in_which_they_leave(operands: list[str]) -> None:
     assert strategies(network(1, None)).count("winograd") == 1
     residual = network(3, None)
     residual.graph.node[-1].CopyFrom(helper.make_node("Add", operands, ["y"], name="residual"))
+    residual.graph.node[0].input[0] = "r"
+    residual.graph.node.insert(0, helper.make_node("Resize", ["x", "", "s"], ["r"], name="larger"))
+    residual.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s"))
     assert strategies(residual).count("winograd") == 1
 
 

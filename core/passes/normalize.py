@@ -21,6 +21,7 @@ from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
 from graft.core.passes.split_heads import SplitHeads
+from graft.core.passes.split_resizes import SplitResizes
 from graft.core.rewriting.fold_constants import FoldConstants
 from graft.errors import GraftError
 
@@ -41,6 +42,7 @@ PASSES: Mapping[str, type[Pass]] = {
         KeepRowAxes,
         FoldBatchNormalization,
         InterleaveConvolutions,
+        SplitResizes,
         MoveTransposes,
         EliminateCommonSubexpressions,
         EliminateDeadCode,

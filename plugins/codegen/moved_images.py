@@ -125,9 +125,17 @@ class _Mover:
         return write.emit("Transpose", [moved], kind, shape, perm=CHANNELS_FIRST)
 
     def _convolution(self, value: ir.Value) -> ir.Node | None:
-        """Return the convolution whose result an image is, with elementwise nodes behind it; None if there is none."""
-        node = value.producer()
-        while node is not None and not self.table.has(NodeView(node), Trait.CONVOLUTION):
-            source = node.inputs[0] if self.table.has(NodeView(node), Trait.ELEMENTWISE) and node.inputs else None
-            node = None if source is None else source.producer()
-        return node
+        """Return the convolution whose result an image is, with elementwise nodes behind it; None if there is none.
+
+        Of several, as where an image is added to another, the nearest.
+        """
+        near, seen = [value], {value}
+        for one in near:
+            node = one.producer()
+            if node is not None and self.table.has(NodeView(node), Trait.CONVOLUTION):
+                return node
+            if node is not None and self.table.has(NodeView(node), Trait.ELEMENTWISE):
+                read = [other for other in node.inputs if other is not None and other not in seen]
+                near += read
+                seen.update(read)
+        return None

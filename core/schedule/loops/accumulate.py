@@ -10,7 +10,7 @@ from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import in_vectors, taken
 from graft.core.schedule.primitives.bounds import Unswitch
 from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
-from graft.core.schedule.primitives.loop_order import Peel, Split
+from graft.core.schedule.primitives.loop_order import Peel, Split, divides
 from graft.core.schedule.primitives.plain_nest import reduced_element
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
 from graft.core.schedule.primitives.skipping import Skip
@@ -92,11 +92,11 @@ def _across(axis: LoopAxis, outer: Sequence[str], lanes: int, machine: Machine) 
             Vectorize(left),
         )
     steps = [Split(name, size, block, name), *_joined(name, [*outer, block][0], "parts")]
-    if axis.is_open:
+    if axis.is_open and not divides(size, axis.iterations):
         vector, lane = f"{name}.cut.vector", f"{name}.cut.lane"
         steps += [Unswitch(block, "cut"), Split(f"{name}.cut", lanes, vector, lane), Unswitch(vector, "last")]
         steps += [Skip(f"{lane}.last"), Vectorize(lane), Vectorize(f"{lane}.last"), Unroll(vector)]
-    elif rest:
+    elif rest and not axis.is_open:
         steps += [Peel(block, whole, "rest")] if whole else []
         left = f"{name}.rest" if whole else name
         steps += [Peel(left, rest, "none"), *in_vectors(left, rest, lanes, machine)]

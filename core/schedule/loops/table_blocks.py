@@ -24,12 +24,12 @@ BLOCK = 256
 
 
 def is_open(stage: Stage) -> bool:
-    """Whether a table of one axis has an extent that is known only when a kernel runs."""
-    return not isinstance(stage.buffer.shape[0], Constant)
+    """Whether a table has an extent that is known only when a kernel runs."""
+    return not all(isinstance(extent, Constant) for extent in stage.buffer.shape)
 
 
 def read_along(tables: Sequence[Stage], stages: Sequence[Stage]) -> dict[Buffer, Variable] | None:
-    """Return the axis along which a single stage reads each table; None where it reads one at other places, too."""
+    """Return the axis along which a single stage reads each table; None of tables with more axes or other readers."""
     buffers = {table.buffer for table in tables}
     if not buffers:
         return {}
@@ -40,7 +40,7 @@ def read_along(tables: Sequence[Stage], stages: Sequence[Stage]) -> dict[Buffer,
     for load in loads(*stage_expressions(stage)):
         if load.buffer not in buffers:
             continue
-        (index,) = load.indices
+        index = load.indices[0] if len(load.indices) == 1 else None
         axis = next((one for one in stage.axes if one is index), None)
         if axis is None or found.setdefault(load.buffer, axis) is not axis:
             return None

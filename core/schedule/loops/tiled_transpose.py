@@ -64,7 +64,7 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
             for load in loads(stage.value)
             if load.mask is None
             and stride(load.indices[0], axis.variable, simplifier) == 1
-            and stride(load.indices[0], last.variable, simplifier) not in (0, 1, None)
+            and stride(load.indices[0], last.variable, simplifier) not in (0, 1)
         )
         if axis is last or axis.extent < SMALLEST_TILE or not found:
             continue

@@ -309,9 +309,18 @@ def _counts(function: Function, chain: Sequence[For]) -> list[Expression]:
 def _with_symbols(function: Function, simplifier: Simplifier) -> Simplifier:
     """Return a simplifier that knows that what a function's shapes are made of is not below 0."""
     shapes = [one for buffer in function.parameters for one in buffer.outside.shape]
-    for symbol in free_variables(*shapes):
+    return _not_below_zero(shapes, simplifier)
+
+
+def _not_below_zero(extents: Sequence[Expression], simplifier: Simplifier) -> Simplifier:
+    for symbol in free_variables(*extents):
         simplifier.with_range(symbol, (0, ENDLESS))
     return simplifier
+
+
+def divides(factor: int, extent: Expression) -> bool:
+    """Whether an extent is a multiple of a factor, so that a `Split` by it guards nothing."""
+    return _not_below_zero([extent], Simplifier())(Binary("mod", extent, index(factor))) == index(0)
 
 
 def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tuple[list[For], list[If | Let], Statement]:

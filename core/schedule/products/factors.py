@@ -41,7 +41,7 @@ from graft.core.schedule.products.tiling import (
     with_dot,
 )
 from graft.core.tensor_ir.anchors import VARIES
-from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
@@ -265,7 +265,10 @@ class Factors:
         *before, last = right.indices
         if last is not self.parts.column or self.parts.column in free_variables(*before):
             return True
-        stride = b.dims(right.buffer)[-1] * self.bytes
+        row = right.buffer.shape[-1]
+        if not isinstance(row, Constant):
+            return self.split.count >= PACK_TILES  # how far rows lie apart is known when the kernel runs
+        stride = int(row.value) * self.bytes
         cache = self.target.machine.cache(2)
         is_large = (
             stride >= FAR_LINES * cache.line
@@ -292,7 +295,9 @@ class Factors:
         last = left.indices[-1]
         inner = self.parts.depth[-1]
         cache = self.target.machine.cache(1)
-        far = inner.extent * self.bytes % (cache.size // cache.ways) == 0 and b.dims(left.buffer)[-1] == inner.extent
+        far = inner.extent * self.bytes % (cache.size // cache.ways) == 0 and left.buffer.shape[-1] == b.index(
+            inner.extent
+        )
         in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 

@@ -45,6 +45,7 @@ _LOOPS = (
     first_convolution.VARYING,
     depthwise.VARYING_FIRST,
     register_tiles.VARYING,
+    pointwise_nhwc.FIRST,
     direct_nhwc.STRATEGY,  # all others where extents vary
     # convolutions whose channels come first
     depthwise.FIRST,

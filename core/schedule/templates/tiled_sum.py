@@ -51,6 +51,8 @@ SPARE = 4
 """Registers besides those of sums, of what a step loads, and of weights that stay."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
+BORDER_COPY = "border"
+"""How the names of loops end in tiles that lie beside an image."""
 ENOUGH = 8
 """Iterations that suffice where more would cost whole tiles."""
 
@@ -197,7 +199,6 @@ class TiledSum:
         """Yield the schedule."""
         last, rows, columns = self.last, tile.rows, tile.vectors * self.lanes
         heavy = self.epilogue.is_heavy
-        nests = (".zero", ".sum", "", *([".copy"] if heavy else []))
         outer = self.outer(tile)
         shared = list(self._shared(outer, tile))
         yield (Overlap if self._overlaps(tile) else Split)(last, columns, f"{last}0", last)
@@ -209,22 +210,42 @@ class TiledSum:
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))
         yield from (ComputeAt(name, outer[-1]) for name in ([*(["sums"] if heavy else []), "total"]))
-        yield from (Split(f"{last}{nest}", self.lanes, f"v{nest}", f"{last}{nest}") for nest in nests)
-        yield from self._sums(tile)
+        border = Unswitch(f"{rows}0", BORDER_COPY)
+        copies = ("", f".{border.rest}") if is_cut and self._has_own_borders(tile) else ("",)
+        if len(copies) > 1:
+            yield border
+        for copy in copies:
+            yield from self._body(tile, copy)
         if not is_cut and rows in self.masked and last not in self.masked:
             yield Guard("total")
         packed = self._packed(tile).items()
         yield from (Pack(name, number, width, f"{name}_packed") for name, (_, number, width) in packed)
+        inside = copies if outer[-1] == f"{last}0" else ("",)
+        yield from (Unswitch(f"{last}0{copy}", "last") for copy in inside)
+        if is_cut and len(copies) == 1 and not self._tests_columns(tile):
+            yield border
+        yield from map(Parallel, shared)
+
+    def _has_own_borders(self, tile: Tile) -> bool:
+        """Whether tiles beside an image have an order of their own: each pixel's bounds of the window, no conditions.
+
+        All conditions of a tile that ends where a row does, at once, would take the registers of its sums.
+        """
+        *_, inner = self.reduced
+        is_masked = tile.rows in self.masked and self.last not in self.masked
+        return is_masked and not tile.skew and inner == f"k{tile.rows}" and self._repeats(tile)
+
+    def _body(self, tile: Tile, copy: str) -> Iterator[Step]:
+        """Yield the steps inside a tile; ``copy`` is how the names of loops end, of tiles beside an image."""
+        last, rows, heavy = self.last, tile.rows, self.epilogue.is_heavy
+        nests = [f"{nest}{copy}" for nest in (".zero", ".sum", "", *([".copy"] if heavy else []))]
+        yield from (Split(f"{last}{nest}", self.lanes, f"v{nest}", f"{last}{nest}") for nest in nests)
+        yield from self._border_sums(tile, copy) if copy else self._sums(tile)
         yield from (Vectorize(f"{last}{nest}") for nest in nests)
         side = [f"{axis}{nest}" for nest in nests for axis in ([rows] if rows else []) + ["v"]]
-        written = [
-            one for one in side if not (heavy and one in (rows, "v")) and not (tile.skew and one == f"{rows}.sum")
-        ]
+        stored = (f"{rows}{copy}", f"v{copy}")
+        written = [one for one in side if not (heavy and one in stored) and not (tile.skew and one == f"{rows}.sum")]
         yield from map(Unroll, written)
-        yield Unswitch(f"{last}0", "last")
-        if is_cut and not self._tests_columns(tile):
-            yield Unswitch(f"{rows}0", "border")
-        yield from map(Parallel, shared)
 
     def outer(self, tile: Tile) -> list[str]:
         """Return the outer loops in order."""
@@ -278,6 +299,14 @@ class TiledSum:
         elif tile.unroll > 1 and self.reduced[inner] > tile.unroll and self.reduced[inner] % tile.unroll == 0:
             yield Split(inner, tile.unroll, inner, f"{inner}.part")
             yield Unroll(f"{inner}.part")
+
+    def _border_sums(self, tile: Tile, copy: str) -> Iterator[Step]:
+        """Yield the order of the loops that sum in tiles beside an image."""
+        *before, inner = (f"{name}{copy}" for name in self.reduced)
+        names = list(self.axes)
+        single = [f"{name}.sum{copy}" for name in names[names.index(self.last) + 1 :]]
+        yield Reorder((*single, *before, f"{tile.rows}.sum{copy}", inner, f"v.sum{copy}", f"{self.last}.sum{copy}"))
+        yield from (Clip(name) for name in (*before, inner) if name.startswith("k"))
 
     def _has_panels(self, axis: str, width: int) -> bool:
         """Whether tiles of so many iterations of an axis read constants that are laid out for them."""

@@ -123,7 +123,7 @@ class _Needs:
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
-    keeping = [node for node in graph.nodes if _keeps_channels(node, graph)]
+    keeping = [node for node in graph.nodes if _keeps_channels(node, graph) and not _leaves_larger(node, graph)]
     kept = [_images([*node.inputs, *node.outputs]) for node in keeping]
     found = {value for values in (*(needs.alike for _, needs in rows), *kept) for value in values} - set(graph.outputs)
     first = {value for _, needs in rows for value in needs.first}
@@ -204,6 +204,8 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     images = _images(values)
     if lowerings.table.has(node, Trait.ELEMENTWISE) and single and images and len(images) == len(values):
         return _Needs(images)
+    if _leaves_larger(node, graph):
+        return _Needs(first=images[:1])
     return (
         _Needs()
         if _keeps_channels(node, graph) or _reduces_pixels(node, lowerings) or node.permutation == CHANNELS_LAST
@@ -240,6 +242,18 @@ def _keeps_channels(node: NodeView, graph: RegionGraph) -> bool:
         for load in loads(*stage_expressions(stage))
         if load.buffer in images or (load.buffer in made and len(load.indices) == len(CHANNELS_LAST))
     )
+
+
+def _leaves_larger(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether an image leaves enlarged, and is read by nothing here: what is enlarged is less to move.
+
+    Of extents that vary it is taken that it is not made smaller.
+    """
+    image, result = node.input(0), node.outputs[0]
+    if not _keeps_channels(node, graph) or graph.lowerings.table.has(node, Trait.POOLING) or image is None:
+        return False
+    is_alone = len(_images(node.inputs)) == 1 and result.value in graph.leaving and not result.value.uses()
+    return is_alone and (_varies(node, graph) or _size(image.value) < _size(result.value))
 
 
 def _is_in_one_order(node: NodeView, graph: RegionGraph) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.core.machine.target import host_target
+from graft.core.schedule.loops import nest
+from graft.core.schedule.loops.flat_stages import FlatStage
+from graft.core.schedule.loops.tiled_transpose import find_transposition
 from graft.core.schedule.strategies.convolutions.channel_order import has_any_order
 
 
@@ -71,11 +75,53 @@ def test_a_residual_of_an_open_image_with_channels_first_has_a_kernel() -> None:
     np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=2e-5, atol=2e-5)
 
 
-def test_few_channels_are_computed_in_the_order_in_which_they_leave() -> None:
+@pytest.mark.parametrize("operands", [["r", "e"], ["e", "r"]])
+def test_few_channels_are_computed_in_the_order_in_which_they_leave(operands: list[str]) -> None:
     assert strategies(network(1, None)).count("winograd") == 1
+    residual = network(3, None)
+    residual.graph.node[-1].CopyFrom(helper.make_node("Add", operands, ["y"], name="residual"))
+    residual.graph.node[0].input[0] = "r"
+    residual.graph.node.insert(0, helper.make_node("Resize", ["x", "", "s"], ["r"], name="larger"))
+    residual.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s"))
+    assert strategies(residual).count("winograd") == 1
 
 
 def test_images_of_numbers_move_where_that_saves_cycles() -> None:
     model = network(32, 18, stride=2)
     found, plain = strategies(model), strategies(model, ["channels-last"])
     assert (found == plain) is not has_any_order(host_target())
+
+
+def test_an_image_with_channels_first_is_joined_in_tiles_to_one_that_has_them_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiled = list[bool]()
+
+    def seen(stage: FlatStage, *given: Any) -> object:
+        found = find_transposition(stage, *given)
+        if stage.target.name == "both":
+            tiled.append(found is not None)
+        return found
+
+    monkeypatch.setattr(nest, "find_transposition", seen)
+    rng = np.random.default_rng(0)
+    shapes = {"first": (16, 3, 3, 3), "down": (32, 16, 3, 3), "up": (32, 16, 2, 2), "last": (16, 32, 3, 3)}
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 8, name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["a"], name="first", pads=[1] * 4),
+        helper.make_node("Conv", ["a", "down"], ["b"], name="down", pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("ConvTranspose", ["b", "up"], ["c"], name="up", strides=[2, 2]),
+        helper.make_node("Concat", ["a", "c"], ["both"], name="both", axis=1),
+        helper.make_node("Conv", ["both", "last"], ["y"], name="last", pads=[1] * 4),
+    ]
+    sizes = helper.make_tensor_value_info("x", 1, [1, 3, "h", "w"]), helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph(nodes, "decoder", [sizes[0]], [sizes[1]], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    program = graft.compile(model, ["llvm"], threads=1, cache=False)
+    assert any(tiled)
+    x = rng.standard_normal((1, 3, 12, 40)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=1e-4)

@@ -26,6 +26,10 @@ BUSY_REGISTERS = 2
 """What an activation behind the sums takes."""
 PIXELS = 13
 """Pixels of a tile of a row whose length varies, at the most."""
+SUMS = 16
+"""Sums of a tile at the most: of more, the loads of a row of the window, which is written out, take the registers. Six
+pixels by four vectors took 1.33 to 1.5 times as long as four by four (Zen 5, 32 registers, 3 to 48 and 64 channels of
+3 x 3 to 7 x 7)."""
 MAX_WINDOW = 128
 """Positions of a window that are written out in part; a larger one is left to other schedules."""
 SMALL_WINDOW = 16
@@ -49,7 +53,8 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
     if tiled is None:
         return None
     tile = choose_tile(PIXELS if width == VARIES else width, found.shape[3], kind, target, BUSY_REGISTERS)
-    pixels = tile.rows if width == VARIES else least_overlapping(width, tile.rows)
+    most = max(1, min(tile.rows, SUMS // tile.vectors))
+    pixels = most if width == VARIES else least_overlapping(width, most)
     return tiled.scheduled(kernel, Tile(tile.vectors, "x", pixels, order=1, unroll=windows.kernel[1]))
 
 

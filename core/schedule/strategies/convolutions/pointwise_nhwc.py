@@ -1,4 +1,7 @@
-"""The schedule of convolutions of single pixels whose channels are last: a product of rows and weights."""
+"""The schedules of convolutions of single pixels: a product of rows and weights, where channels are last.
+
+Where they are first and extents vary, it is one of weights and the pixels of each row, which are read in place.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import pixel_of
 from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.contractions import blocked_product
 from graft.core.schedule.strategies.convolutions.channel_order import saved
 from graft.core.schedule.strategies.convolutions.direct_convolution import channels_innermost
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
-from graft.core.tensor_ir.anchors import Window
+from graft.core.tensor_ir.anchors import VARIES, Window
 from graft.core.tensor_ir.ir import Load
 
 
@@ -33,6 +37,18 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
         return Reject("shape", "no convolution of single pixels without groups")
     is_last = window.reads_channels_last and window.stores_channels_last
     return True if is_last else Reject("layout", "channels are not last")
+
+
+def _applies_first(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or found.window.inputs == 1 or not found.window.is_pointwise:
+        return Reject("shape", "no convolution of single pixels without groups")
+    if found.shape[-1] != VARIES and found.shape[-1] < lanes_of("float32", target):
+        return Reject("size", "a row has few pixels")
+    if target.precision != "float32":
+        return Reject("dtype", "only what is packed before is rounded, and pixels are not")
+    is_first = found.window.reads_channels_first and not found.window.stores_channels_last
+    return True if is_first else Reject("layout", "channels are not first")
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -58,3 +74,4 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
 
 
 STRATEGY = Strategy("pointwise_nhwc", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, rounds=_rounds)
+FIRST = Strategy("pointwise_nchw", CONVOLUTIONS, _build, _applies_first, rounds=_rounds, varies=True)

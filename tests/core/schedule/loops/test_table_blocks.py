@@ -25,9 +25,15 @@ stage rows: float32[n] at (place) = {WEIGHT}
 stage y: float32[n, 3, m] at (i, c, j) = x[i, c, j] * weights[j] + rows[i]
 """
 BACKWARDS = LINE.replace("weights[j]", "weights[m - 1 - j]")
+PLANE = f"""
+input x: float32[n, 3, m]
+stage weights: float32[n, 2] at (place, side) = {WEIGHT} + cast<float32>(side)
+stage rows: float32[2, m] at (side, place) = {WEIGHT} + cast<float32>(side)
+stage y: float32[n, 3, m] at (i, c, j) = x[i, c, j] * weights[i, 1] + rows[1, j]
+"""
 
 
-@pytest.mark.parametrize("text", [LINE, BACKWARDS])
+@pytest.mark.parametrize("text", [LINE, BACKWARDS, PLANE])
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (1, 1), (3, 11), (2, 9)])
 def test_blocks_of_tables_compute_what_the_stages_say(
     monkeypatch: pytest.MonkeyPatch, text: str, n: int, m: int

@@ -214,3 +214,23 @@ def test_axes_that_vary_and_follow_each_other_are_rows_that_no_division_finds(
     wanted = run_stages(kernel.stages, dict(zip(kernel.inputs, arrays, strict=True)))[kernel.outputs[0]]
     (found,) = run_function(scheduled.function, arrays, [wanted.shape])
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", ["left", "right"])
+@pytest.mark.parametrize("shape", ["n, 32", "n, m"], ids=["rows", "rows and columns"])
+def test_a_product_of_known_extents_reads_a_factor_of_which_more_may_be_there(factor: str, shape: str) -> None:
+    left, right = ("a[i, k]", "w[k, j]") if factor == "left" else ("w[i, k]", "a[k, j]")
+    text = f"""
+input a: float32[{shape}]
+input w: float32[32, 32]
+stage y: float32[32, 32] at (i, j) = reduce add over k < 32 from float32(0.0): {left} * {right} as contraction()
+"""
+    kernel = kernel_of(text, Trait.CONTRACTION, {})
+    scheduled = schedule(kernel, TARGET)
+    sizes = {"a": (40, 32 if shape == "n, 32" else 37), "w": (32, 32)}
+    draw = np.random.default_rng(0)
+    arrays = [draw.standard_normal(sizes[one.name]).astype(np.float32) for one in kernel.inputs]
+    wanted = run_stages(kernel.stages, dict(zip(kernel.inputs, arrays, strict=True)))[kernel.outputs[0]]
+    (found,) = run_function(scheduled.function, arrays, [wanted.shape])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    assert scheduled.strategy == "blocked_product"

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.products.epilogue import fused_stages
@@ -107,3 +109,14 @@ def test_an_open_image_of_many_channels_is_transposed_on_its_way(
     kernel, constants = kernel_of(*kind)
     kernel, _ = stored_last(kernel, [])
     assert computed(kernel, constants, kind, "x86-64-v4", [(2, 5, 7), (1, 1, 1)], tolerance=tolerance) == strategy
+
+
+@pytest.mark.parametrize("size", [(), (3, 50, 46)], ids=["open", "known"])
+def test_tiles_beside_an_image_have_bounds_in_the_place_of_conditions(size: tuple[int, ...]) -> None:
+    weights, attributes = (64, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}
+    kernel, _ = kernel_of(weights, attributes, size[1:])
+    kernel, _ = stored_last(kernel, [])
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+    assert scheduled.strategy == ("convolution_by_image" if size else "varying_first_convolution")
+    assert "clip kx.border\n" in scheduled.steps
+    assert scheduled.knobs["vectors"] * scheduled.knobs["x"] == 16

@@ -119,3 +119,10 @@ def test_images_of_one_axis_are_not_transposed(
     for length in (window * 2 + 3, 40, 57):
         x = np.random.default_rng(1).integers(-3, 4, (1, inputs, length)).astype(np.float32)
         np.testing.assert_array_equal(program(x), oracle.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize(("window", "pad", "vectors"), [(9, 0, 4), (3, 1, 3), (5, 2, 2)])
+def test_tiles_of_open_rows_are_as_wide_as_their_masks_are_few(window: int, pad: int, vectors: int) -> None:
+    kind: Kind = ((3, 16, window, window), {"pads": [pad] * 4})
+    scheduled = schedule(kernel_of(*kind)[0], target_named("x86-64-v4"))
+    assert (scheduled.strategy, scheduled.knobs["vectors"]) == ("varying_register_tiles", vectors)

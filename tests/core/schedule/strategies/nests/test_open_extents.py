@@ -62,12 +62,16 @@ input x: float32[m, n]
 stage s: float32[m] at (i) = reduce add over k < n from float32(0.0): x[i, k]
 stage y: float32[m] at (i) = s[i] * float32(0.5)
 """
+ALL = """
+input x: float32[m, 128]
+stage y: float32[1] at (i) = reduce max over j < m, k < 128 from float32(-inf): x[j, k]
+"""
 KERNELS = {
     "pool": (POOL, Trait.POOLING, "clipped_windows"), "total": (TOTAL, Trait.REDUCTION, "split_reduction"),
     "short rows": (ROWS_OF_TILES, Trait.INJECTIVE, "fused_elementwise"),
     "product": (PRODUCT, Trait.CONTRACTION, "blocked_product"), "depth": (DEPTH, Trait.CONTRACTION, "blocked_product"),
     "softmax": (SOFTMAX, Trait.ROW_WISE, "fused_rows"), "transpose": (TRANSPOSE, Trait.INJECTIVE, "fused_elementwise"),
-    "columns": (COLUMNS, Trait.REDUCTION, "split_reduction"),
+    "columns": (COLUMNS, Trait.REDUCTION, "split_reduction"), "all": (ALL, Trait.REDUCTION, "split_reduction"),
 }  # fmt: skip
 
 

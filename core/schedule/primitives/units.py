@@ -202,13 +202,16 @@ class Sharing:
     def _meet(self, first: ir.Statement, second: ir.Statement) -> bool:
         """Whether two units touch one element, one in the first statement and one in the second, and one writes."""
         both = ir.Block((first, second)) if first is not second else first
-        if not (self._written(both) - self.private):
+        touched = [accesses(first), accesses(second)]
+        written = {one.buffer for side in touched for one in side if one.writes} - self.private
+        common = written.intersection(*({one.buffer for one in side} for side in touched))
+        if not common:
             return False
         units = ir.For(self.unit, index(self.count), "serial", both)
         own = {id(one) for one in walk_statements(second)}
-        for one in conflicts(both, [units], bounded(units)):
+        for one in conflicts(both, [units], bounded(units), common):
             crosses = first is second or (id(one.first.statement) in own) != (id(one.second.statement) in own)
-            if crosses and one.first.buffer not in self.private and one.distance[self.unit] != 0:
+            if crosses and one.distance[self.unit] != 0:
                 return True
         return False
 

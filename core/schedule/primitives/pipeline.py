@@ -92,7 +92,7 @@ class Pipeline(Step):
         if not fills or parts[: len(fills)] != fills or {_filled(one) for one in fills} != set(caches):
             self.fail(f"the body of '{self.loop}' does not begin with what fills {', '.join(map(repr, self.caches))}")
         rest = parts[len(fills) :]
-        written = {one.buffer for part in rest for one in accesses(part) if one.writes and not _is_read(one, caches)}
+        written = {one.buffer for part in rest for one in accesses(part) if one.writes and not _is_read(one)}
         if not rest or any(one.buffer in written for fill in fills for one in accesses(fill)):
             self.fail(f"'{self.loop}' writes what the next iteration would be filled from too early")
         self._check_outside(around(function.body, loop.variable), fills, [one for one in caches if one not in own])
@@ -197,13 +197,13 @@ def _filled(statement: ir.Statement) -> ir.Buffer | None:
     return targets.pop() if len(targets) == 1 else None
 
 
-def _is_read(access: Access, caches: Collection[ir.Buffer]) -> bool:
-    """Whether a cache is an operand of an instruction that it does not write: that is its first one."""
+def _is_read(access: Access) -> bool:
+    """Whether a buffer is an operand of an instruction that it does not write: that is its first one."""
     called = access.statement
-    if access.buffer not in caches or not isinstance(called, ir.CallExtern):
+    if not isinstance(called, ir.CallExtern):
         return False
     first = called.arguments[0]
-    return isinstance(first, ir.Load) and first.buffer is not access.buffer
+    return not isinstance(first, ir.Load) or first.buffer is not access.buffer
 
 
 def _fills_alike(fill: ir.Statement, changing: set[ir.Variable], caches: set[ir.Buffer]) -> bool:

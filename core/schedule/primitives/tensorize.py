@@ -228,9 +228,9 @@ class _Matcher:
                     return f"'{used[0].name}' moves through '{given.buffer.name}' in another dimension"
                 continue
             rest = self.simplifier(combine("sub", place, by_meant(wanted)))
-            if {self.variables[one] for one in used} != free_variables(wanted):
-                return f"the last dimension of '{given.buffer.name}' is gone through otherwise"
             if not own.isdisjoint(free_variables(rest)):
+                if {self.variables[one] for one in used} != free_variables(wanted):
+                    return f"the last dimension of '{given.buffer.name}' is gone through otherwise"
                 return f"'{given.buffer.name}' is not gone through in steps of one"
             base[-back] = rest
             if back < moving - has_parts:

@@ -182,7 +182,7 @@ def _function(anchor: Anchor, packed: Packed, tile: ProductTile) -> Function:
     product, tiles = packed.product, tile.tiles
     rows, columns, batch = product.rows.own.count, product.columns.own.count, product.batch.count
     row_tiles, column_tiles = over(rows, tiles.rows), over(columns, tiles.columns)
-    block, thread = Variable("block"), tile.thread
+    block = Variable("block")
     split, which, row_tile, column_tile = (Variable(name) for name in ("split", "batch", "row_tile", "column_tile"))
     extents = (tiles.splits, batch, row_tiles, column_tiles)
     begin = b.multiply(row_tile, tiles.rows), b.multiply(column_tile, tiles.columns)
@@ -192,8 +192,7 @@ def _function(anchor: Anchor, packed: Packed, tile: ProductTile) -> Function:
         sums = Buffer("sums", product.total.dtype, shape, alignment=16)
     inside = tile.body(split, which, begin, sums)
     body = bound((split, which, row_tile, column_tile), places(block, extents), inside)
-    blocks = b.product_of(extents)
-    whole: Statement = launched(block, blocks, thread, tiles.threads, body)
+    whole: Statement = launched(block, b.product_of(extents), tiles.threads, body, tile.behind)
     if sums is not None:
         whole = Allocate(sums, Block((whole, _added(product, tiles, sums))))
     function = finished(anchor.kernel, whole).function

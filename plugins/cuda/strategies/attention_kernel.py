@@ -14,12 +14,12 @@ from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct
 from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.statements import allocate, loops_over
+from graft.core.tensor_ir.statements import allocate, bind, loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import FLOAT32, element_bits
 from graft.plugins.cuda.machines import WARP
-from graft.plugins.cuda.strategies.fills import Fill, Tile, copied_bytes, is_transposed
-from graft.plugins.cuda.strategies.frames import ACCESS, bound, each, launched, places, unrolled
+from graft.plugins.cuda.strategies.fills import Fill, Tile, behind, copied_bytes, is_transposed
+from graft.plugins.cuda.strategies.frames import ACCESS, each, launched, places, unrolled
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Axes, Factor
 from graft.plugins.cuda.strategies.product_tiles import over
@@ -128,13 +128,8 @@ class Attention:
     def _memory(self) -> tuple[ir.Buffer, ...]:
         """Everything that a block or a thread has; registers last."""
         rows = self.top, self.total, self.best, self.scale, self.added, self.other
-        return (
-            *(one.tile.buffer for one in self.fills),
-            self.weight,
-            *rows,
-            self.score_sums.buffer,
-            self.value_sums.buffer,
-        )
+        tiles = [one.tile.buffer for one in self.fills]
+        return (*tiles, self.weight, *rows, self.score_sums.buffer, self.value_sums.buffer)
 
     def shared_bytes(self) -> int:
         """The bytes of shared memory."""
@@ -171,9 +166,10 @@ class Attention:
         outer = [ir.Variable(f"outer{number}") for number in range(len(self.outer))]
         blocks = over(self.queries, self.tiles.queries)
         body = self._body(outer, b.multiply(first, self.tiles.queries))
-        body = bound((*outer, first), places(block, (*self.outer, blocks)), body)
-        count = b.product_of((*self.outer, blocks))
-        whole = launched(block, count, self.tiles.threads, body, self._behind)
+        extents, threads = (*self.outer, blocks), self.tiles.threads
+        body = bind(zip((*outer, first), places(block, extents), strict=True), body)
+        steps = behind(self.fills, threads, self.tiles.stages, "keys values")
+        whole = launched(block, b.product_of(extents), threads, body, steps)
         return finished(self.anchor.kernel, whole).function
 
     def _body(self, outer: list[ir.Variable], begin: ir.Expression) -> ir.Statement:
@@ -190,11 +186,7 @@ class Attention:
             self.value_sums.each(self._scaled),
             self.value_sums.added(self.weights, values.tile),
         )
-        loop = ir.Block((
-            keys.statement(first, zero, of_scores),
-            values.statement(zero, first, of_values),
-            used,
-        ))  # fmt: skip
+        loop = ir.Block((keys.statement(first, zero, of_scores), values.statement(zero, first, of_values), used))
         beside = (ir.CallExtern("leave_room", (b.index(2),)),) if tiles.threads == FEW else ()
         none = self._rows(lambda row: ir.Block((ir.Store(self.top, row, LOWEST), ir.Store(self.total, row, ZERO))))
         body = ir.Block((
@@ -206,13 +198,7 @@ class Attention:
         return allocate(tuple(reversed(self._memory)), body)
 
     def _each(self, *statements: ir.Statement) -> ir.Statement:
-        return each(self.unit, self.tiles.threads, ir.Block(statements))
-
-    @property
-    def _behind(self) -> str:
-        """The steps behind that which shares the block's loops among its threads."""
-        stages, written = self.tiles.stages, "".join(one.turns(self.tiles.threads) for one in self.fills)
-        return written + (f"pipeline_async step {stages} keys values\n" if stages > 1 else "")
+        return each(self.unit, self.tiles.threads, *statements)
 
     def _rows(self, of: Callable[[Row], ir.Statement]) -> ir.Statement:
         """Return what is done for each row of which a thread has sums."""

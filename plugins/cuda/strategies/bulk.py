@@ -126,10 +126,6 @@ class BulkFill:
     def _at_step(self) -> ir.Load:
         return ir.Load(self.arrived, (b.modulo(self.step, self.slots),))
 
-    def turns(self, threads: int) -> str:
-        """Return no step: there are no turns."""
-        return ""
-
     def statement(
         self, begin: ir.Expression, first: ir.Expression, batch: Mapping[ir.Variable, ir.Expression]
     ) -> ir.Statement:

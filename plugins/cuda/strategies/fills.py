@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.types import element_bits
-from graft.plugins.cuda.strategies.frames import ACCESS, WRITTEN_OUT, block_of, places
+from graft.plugins.cuda.strategies.frames import ACCESS, WRITTEN_OUT, places
 from graft.plugins.cuda.strategies.product_parts import Factor
 from graft.plugins.cuda.strategies.tiles import LINE
 
@@ -148,7 +148,7 @@ class Fill:
         for lane in range(lanes):
             one = (line, b.add(term, lane)) if self.factor.goes_by_terms else (b.add(line, lane), term)
             stores.append(ir.Store(self.tile.buffer, self.tile.place(*one), ir.Shuffle((kept,), (lane,))))
-        return ir.Let(kept, value, block_of(stores))
+        return ir.Let(kept, value, ir.Block(tuple(stores)))
 
     def _lanes(self) -> int:
         """Return how many neighbours a thread brings at one time."""
@@ -183,3 +183,9 @@ def _clamped(place: ir.Expression, count: Count, lanes: int) -> ir.Expression:
     """Return a place of which it and its neighbours exist."""
     last = count - lanes if isinstance(count, int) else b.subtract(count, lanes)
     return b.minimum(place, b.extent(last))
+
+
+def behind(fills: Iterable[object], threads: int, stages: int, staged: str) -> str:
+    """Return the steps behind that which shares a block's loops among its threads, for some ``stages``."""
+    written = "".join(one.turns(threads) for one in fills if isinstance(one, Fill))
+    return written + (f"pipeline_async step {stages} {staged}\n" if stages > 1 else "")

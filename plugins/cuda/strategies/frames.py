@@ -17,20 +17,15 @@ WRITTEN_OUT = 16
 """Turns of a loop that are written out."""
 
 
-def block_of(statements: Sequence[ir.Statement]) -> ir.Statement:
-    """Return statements one after another."""
-    return statements[0] if len(statements) == 1 else ir.Block(tuple(statements))
-
-
 def launched(block: ir.Variable, blocks: Count, threads: int, body: ir.Statement, behind: str = "") -> ir.Statement:
     """Return what the threads of each block do, which share its parallel loops; ``behind`` are steps after that."""
     steps = f"bind {block.name} block.x\nspmd {block.name} {threads} thread.x -> thread\n{behind}"
     return taken(loops_over([(block, b.extent(blocks))], body), parse_schedule(steps))
 
 
-def each(unit: ir.Variable, units: int, body: ir.Statement) -> ir.Statement:
+def each(unit: ir.Variable, units: int, *statements: ir.Statement) -> ir.Statement:
     """Return what each thread of a block does."""
-    return loops_over([(unit, b.index(units))], body, "parallel")
+    return loops_over([(unit, b.index(units))], ir.Block(statements), "parallel")
 
 
 def places(number: ir.Expression, extents: Sequence[Count]) -> list[ir.Expression]:
@@ -42,18 +37,6 @@ def places(number: ir.Expression, extents: Sequence[Count]) -> list[ir.Expressio
     return [number, *indices] if extents else []
 
 
-def bound(variables: Sequence[ir.Variable], values: Sequence[ir.Expression], body: ir.Statement) -> ir.Statement:
-    """Return a body with variables bound to values."""
-    for variable, value in zip(reversed(variables), reversed(values), strict=True):
-        body = ir.Let(variable, value, body)
-    return body
-
-
 def unrolled(variable: ir.Variable, extent: int, body: ir.Statement) -> ir.Statement:
     """Return copies of a body."""
     return loops_over([(variable, b.index(extent))], body, "unrolled")
-
-
-def repeated(variable: ir.Variable, extent: int, body: ir.Statement) -> ir.Statement:
-    """Return copies of a body, or a loop where they would be many."""
-    return loops_over([(variable, b.index(extent))], body, "unrolled" if extent <= WRITTEN_OUT else "serial")

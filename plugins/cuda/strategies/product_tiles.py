@@ -11,8 +11,8 @@ from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
-from graft.plugins.cuda.strategies.fills import Fill, Tile, is_transposed
-from graft.plugins.cuda.strategies.frames import block_of, each
+from graft.plugins.cuda.strategies.fills import Fill, Tile, behind, is_transposed
+from graft.plugins.cuda.strategies.frames import each
 from graft.plugins.cuda.strategies.product_parts import Product
 from graft.plugins.cuda.strategies.sums import Held, Sums
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
@@ -49,8 +49,7 @@ class ProductTile:
     @property
     def behind(self) -> str:
         """The steps behind that which shares the block's loops among its threads."""
-        stages, written = self.tiles.stages, "".join(one.turns(self.tiles.threads) for one in self.fills)
-        return written + (f"pipeline_async step {stages} left right\n" if stages > 1 else "")
+        return behind(self.fills, self.tiles.threads, self.tiles.stages, "left right")
 
     def body(self, split: ir.Variable, which: ir.Variable, begin: Begin, parts: ir.Buffer | None) -> ir.Statement:
         """Return what a block does; the sums of some terms alone go to ``parts``."""
@@ -74,7 +73,7 @@ class ProductTile:
         return allocate([sums.buffer, *(one.arrived for one in self.bulks), right.buffer, left.buffer], body)
 
     def _each(self, *statements: ir.Statement) -> ir.Statement:
-        return each(self.unit, self.tiles.threads, block_of(statements))
+        return each(self.unit, self.tiles.threads, *statements)
 
     def _seen(self) -> list[ir.Statement]:
         """Return what lets a warpgroup's instructions see what threads have stored."""

@@ -17,7 +17,7 @@ from graft.core.tensor_ir.visit import map_statement
 from graft.plugins.cuda.machines import WARP, WARPGROUP
 from graft.plugins.cuda.strategies.fills import Tile
 from graft.plugins.cuda.strategies.fragments import depth_of, meaning
-from graft.plugins.cuda.strategies.frames import ACCESS, WRITTEN_OUT, each
+from graft.plugins.cuda.strategies.frames import ACCESS, WRITTEN_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,6 @@ class Sums:
         def rule(one: ir.Statement) -> ir.Statement:
             return ir.CallExtern(one.name, (*one.arguments, *told)) if isinstance(one, ir.CallExtern) else one
 
-        found = taken(each(self.unit, self.units, nest), steps)
+        found = taken(loops_over([(self.unit, b.index(self.units))], nest, "parallel"), steps)
         assert isinstance(found, ir.For), "a loop over units"
         return map_statement(found.body, lambda expression: expression, rule)

@@ -143,7 +143,7 @@ class KernelEmitter(StatementEmitter):
                 self._instruction("copy_bulk")
                 places = self._address(target), self._address(source), self._address(arrived)
                 self.device.copy_bulk(self, *places, int(size))
-            case ir.CallExtern("wait_bulk", (ir.Load() as arrived, turn)):
+            case ir.CallExtern("wait_bulk", (turn, ir.Load() as arrived)):
                 parity = self.let(f"trunc i64 {self.value(turn).text} to i32")
                 self.device.wait_bulk(self, self._address(arrived), parity)
             case ir.CallExtern(name, arguments) if name in FAILURES:

@@ -95,15 +95,18 @@ def accesses(body: ir.Statement, of: Collection[ir.Buffer] | None = None) -> lis
     return [one for one in found if one.buffer not in own]
 
 
-def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifier) -> Iterator[Conflict]:
+def conflicts(
+    body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifier, of: Collection[ir.Buffer] | None = None
+) -> Iterator[Conflict]:
     """Yield the pairs of accesses in a statement that may touch one element in different iterations of ``chain``.
 
-    ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
+    ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still. If
+    buffers ``of`` interest are given, others are not looked at.
     """
     parts = list(walk_statements(body))
     moving = _Moving.of([*chain, *parts], simplifier)
     parted = divisions(parts)
-    known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
+    known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts) if of is None else of)]
     for number, (first, forms) in enumerate(known):
         for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
@@ -302,12 +305,19 @@ def _note(
 ) -> bool:
     """Note the distances between points whose values are ``possible`` numbers apart; False if there are no such."""
     met: dict[ir.Variable, set[int]] = {}
+    points: dict[int, list[Mapping[ir.Variable, int]]] = {}
+    for value, point in values:
+        points.setdefault(value, []).append(point)
     for first, one in values:
-        for second, other in values:
+        reached = range(first + possible.start, first + possible.stop)
+        near = reached if len(reached) < len(points) else (second for second in points if second in reached)
+        for other in (point for second in near for point in points.get(second, ())):
             distances = {variable: other[variable] - number for variable, number in one.items()}
-            if second - first in possible and all(found[each] in (None, apart) for each, apart in distances.items()):
+            if all(found[each] in (None, apart) for each, apart in distances.items()):
                 for variable, distance in distances.items():
                     met.setdefault(variable, set()).add(distance)
+                if all(found[each] is not None or len(several) > 1 for each, several in met.items()):
+                    return True  # there is nothing more to learn
     found.update({variable: min(distances) for variable, distances in met.items() if len(distances) == 1})
     return bool(met)
 

@@ -7,11 +7,30 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.dependence import reads_written
-from graft.core.schedule.primitives.step import Step, around, combine, find, with_body, with_loop
+from graft.core.schedule.primitives.step import (
+    Step,
+    all_reach,
+    around,
+    bounded,
+    combine,
+    constant_extent,
+    find,
+    with_body,
+    with_loop,
+)
+from graft.core.schedule.primitives.units import PRIVATE
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables, loads, structural_key
+from graft.core.tensor_ir.visit import (
+    children,
+    free_variables,
+    loads,
+    map_statement,
+    structural_key,
+    substitute,
+    substitution,
+)
 
 
 def dot_meaning(name: str) -> ir.Function:
@@ -32,13 +51,16 @@ class Tensorize(Step):
     """Puts an instruction in the place of a loop, and those in it, that do what the instruction means.
 
     A dot product of the tensor IR becomes its intrinsic. Any other instruction of ``meanings`` becomes a call with the
-    addresses of its operands, which must lie in one piece: their last dimensions are those of the instruction's.
+    addresses of its operands, which must lie in one piece: their last dimensions are those of the instruction's, but
+    for extents that are a name there. An instruction that groups of units run together means a loop over the units of a
+    group, ``units`` names the loop over all: each passes its own part of registers, and all the same other operands.
     """
 
-    form = "tensorize {loop} {instruction}"
+    form = "tensorize {loop} {instruction} by {units}"
     loop: str
     instruction: str
     meanings: Mapping[str, ir.Function] | None = None
+    units: tuple[str, ...] = ()
 
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the instruction."""
@@ -49,12 +71,14 @@ class Tensorize(Step):
         known = {**MEANINGS, **(self.meanings or {})}
         if self.instruction not in known:
             self.fail(f"there is no instruction '{self.instruction}'; there are {', '.join(known)}")
-        meaning = known[self.instruction]
-        matcher = _Matcher()
-        reason = matcher.statement(meaning.body, loop)
+        meaning, matcher = known[self.instruction], _Matcher()
+        meant, given, own = (
+            self._of_group(function, meaning.body, loop, matcher) if self.units else (meaning.body, loop, {})
+        )
+        reason = matcher.statement(meant, given)
         if reason is not None:
             self.fail(f"'{self.loop}' is not what '{self.instruction}' means: {reason}")
-        operands = [matcher.operands[buffer] for buffer in meaning.parameters]
+        operands = [_own_part(matcher.operands[buffer], own, matcher.simplifier) for buffer in meaning.parameters]
         *inputs, total = operands
         if any(load.buffer is total.buffer for load in loads(*inputs, *total.indices)):
             self.fail(f"'{total.buffer.name}' is what is computed, and an operand or the place of one, too")
@@ -63,6 +87,25 @@ class Tensorize(Step):
             new = ir.If(condition, new)
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
+    def _of_group(
+        self, function: ir.Function, meant: ir.Statement, loop: ir.For, matcher: _Matcher
+    ) -> tuple[ir.Statement, ir.Statement, dict[ir.Variable, ir.Expression]]:
+        """Return what a unit of a group does by the instruction and by the loop, and that unit and its group."""
+        unit = find(self, function.body, self.units[0])
+        assert isinstance(meant, ir.For), f"{self.instruction} has no loop over units"
+        size, count = constant_extent(self, meant), constant_extent(self, unit)
+        if unit.kind != "parallel" or count % size or not all_reach(unit, loop, [unit]):
+            self.fail(f"groups of {size} iterations of '{self.units[0]}' do not all come to '{self.loop}' together")
+        group, one = ir.Variable("group"), ir.Variable("one")
+        matcher.simplifier = (
+            bounded(function.body).with_range(group, (0, count // size - 1)).with_range(one, (0, size - 1))
+        )
+        matcher.variables[one], matcher.is_of_group = meant.variable, True
+        apart = substitution({unit.variable: combine("add", combine("mul", group, size), one)})
+        number = combine("div", unit.variable, size)
+        own = {one: combine("sub", unit.variable, combine("mul", group, size)), group: number}
+        return meant.body, map_statement(loop, apart), own
+
     def _call(self, meaning: ir.Function, operands: list[ir.Load]) -> ir.Statement:
         *inputs, total = operands
         if self.instruction not in DOTS:
@@ -70,6 +113,18 @@ class Tensorize(Step):
         width = DOTS[self.instruction].width
         groups = [ir.Load(one.buffer, (*one.indices[:-1], ir.Ramp(one.indices[-1], 1, width))) for one in inputs]
         return ir.Store(total.buffer, total.indices, ir.Intrinsic(self.instruction, (total, *groups), total.type))
+
+
+def _own_part(operand: ir.Load, own: Mapping[ir.Variable, ir.Expression], simplifier: Simplifier) -> ir.Load:
+    """Return an operand of a group as one unit passes it: of registers it is the unit's own part."""
+    if not own:
+        return operand
+    one, group = own
+    first, *rest = operand.indices
+    if operand.buffer.memory in PRIVATE:
+        first = simplifier(combine("add", first, own[one]))
+    places = (substitute(index, {group: own[group]}) for index in (first, *rest))
+    return ir.Load(operand.buffer, tuple(map(simplifier, places)))
 
 
 def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
@@ -109,6 +164,7 @@ class _Matcher:
         self.variables: dict[ir.Variable, ir.Variable] = {}
         self.operands: dict[ir.Buffer, ir.Load] = {}
         self.simplifier = Simplifier()
+        self.is_of_group = False
 
     def statement(self, meant: ir.Statement, given: ir.Statement) -> str | None:
         """Compare statements."""
@@ -157,25 +213,30 @@ class _Matcher:
         if given.mask is not None:
             return f"'{given.buffer.name}' is read with a mask"
         own = set(self.variables)
-        moving = [position for position, index in enumerate(meant.indices) if isinstance(index, ir.Variable)]
+        by_meant = substitution({other: one for one, other in self.variables.items()})
+        moving = sum(1 for index in meant.indices if free_variables(index))
+        has_parts = (
+            self.is_of_group and given.buffer.memory in PRIVATE
+        )  # of units, which the first dimension tells apart
         base = list(given.indices)
         for back in range(1, len(given.indices) + 1):
-            place = given.indices[-back]
-            wanted = meant.indices[-back] if back <= len(moving) else None
+            place, is_part = self.simplifier(given.indices[-back]), has_parts and back == len(given.indices)
+            wanted = meant.indices[0] if is_part else meant.indices[-back] if back <= moving - has_parts else None
             used = [one for one in free_variables(place) if one in own]
             if wanted is None:
                 if used:
                     return f"'{used[0].name}' moves through '{given.buffer.name}' in another dimension"
                 continue
-            if len(used) != 1 or self.variables[used[0]] is not wanted:
-                return f"the last dimension of '{given.buffer.name}' is gone through otherwise"
-            rest = self.simplifier(combine("sub", place, used[0]))
-            if used[0] in free_variables(rest):
+            rest = self.simplifier(combine("sub", place, by_meant(wanted)))
+            if not own.isdisjoint(free_variables(rest)):
+                if {self.variables[one] for one in used} != free_variables(wanted):
+                    return f"the last dimension of '{given.buffer.name}' is gone through otherwise"
                 return f"'{given.buffer.name}' is not gone through in steps of one"
-            whole = given.buffer.shape[-back] == meant.buffer.shape[-back]
-            if back < len(moving) and not whole:
-                return f"'{given.buffer.name}' does not lie in one piece"
             base[-back] = rest
+            if back < moving - has_parts:
+                extent = meant.buffer.shape[-back]
+                if not isinstance(extent, ir.Variable) and given.buffer.shape[-back] != extent:
+                    return f"'{given.buffer.name}' does not lie in one piece"
         operand = ir.Load(given.buffer, tuple(base))
         if given.buffer.strides is not None:
             return f"'{given.buffer.name}' has strides"

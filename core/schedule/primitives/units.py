@@ -19,7 +19,7 @@ from graft.core.schedule.primitives.step import (
 )
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import map_statement, substitution, walk_statements
+from graft.core.tensor_ir.visit import map_accesses, map_statement, substitution, walk_statements
 
 PRIVATE = ("register", "scratch")
 """Memories of which each unit has its own."""
@@ -30,7 +30,9 @@ class Spmd(Step):
     """Lets ``count`` units do what an iteration of a bound loop does: they take turns at its parallel loops.
 
     What stands between these each unit does where it writes memory that each has for itself, and the first one where
-    it does not. A barrier stands where one unit touches what another has touched before, and one of them writes.
+    it does not. Registers whose first dimension has a part for each unit are such, if loops of as many iterations alone
+    use them, each iteration its own part. A barrier stands where one unit touches what another has touched before, and
+    one of them writes.
     (Jacob et al., "Efficient Execution of OpenMP on GPUs", 2022: SPMD-ization.)
     """
 
@@ -73,6 +75,8 @@ class Sharing:
     barrier: ir.Barrier
     shared: list[ir.Buffer] = field(default_factory=list)
     private: set[ir.Buffer] = field(default_factory=set)
+    parts: set[ir.Buffer] = field(default_factory=set)
+    """What is private as the part of a unit."""
     _pending: list[ir.Statement] = field(default_factory=list)
     """What was done since units have last waited for each other."""
     _alike: dict[ir.Expression, ir.Variable] = field(default_factory=dict)
@@ -101,8 +105,9 @@ class Sharing:
                 if buffer.memory not in PRIVATE:
                     self.shared.append(buffer)
                     return self._parts(body)
-                self.private.add(buffer)
-                return [ir.Allocate(buffer, self._block(body))]
+                own, body = self._part(buffer, body)
+                self.private.add(own)
+                return [ir.Allocate(own, self._block(body))]
             case ir.Let(variable, value, body):
                 before = self._met(replace(statement, body=ir.Block(())))
                 return [*before, ir.Let(variable, value, self._block(body))]
@@ -126,7 +131,9 @@ class Sharing:
                     inside.append(self.barrier)
                     self._pending.clear()
                 whole = replace(statement, kind="serial", body=ir.Block(tuple(inside)))
-                before = [self.barrier] if self._meet(ir.Block(tuple(known)), whole) else []
+                met = next((number for number, one in enumerate(inside) if one == self.barrier), len(inside))
+                reached = replace(whole, body=ir.Block(tuple(inside[:met])))  # with nothing between
+                before = [self.barrier] if self._meet(ir.Block(tuple(known)), reached) else []
                 self._pending += [] if before else known
                 return [*before, whole]
         if self._written(statement) <= self.private and not _has_effect(statement):
@@ -134,12 +141,31 @@ class Sharing:
         first = ir.If(ir.Binary("eq", self.unit, index(0)), statement)
         return [*self._met(first), first]
 
+    def _part(self, buffer: ir.Buffer, body: ir.Statement) -> tuple[ir.Buffer, ir.Statement]:
+        """Return a unit's part of memory, and the body that uses it; both as they are where it has no parts."""
+        own, count = replace(buffer, shape=buffer.shape[1:]), index(self.count)
+
+        def rule(one: ir.Statement) -> ir.Statement:
+            if not isinstance(one, ir.For) or one.kind != "parallel" or one.extent != count:
+                return one
+
+            def place(_: ir.Buffer, at: tuple[ir.Expression, ...]) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
+                return (own, at[1:]) if at[0] is one.variable else (buffer, at)
+
+            return map_accesses(one, {buffer}, place)
+
+        changed = map_statement(body, lambda expression: expression, rule) if buffer.shape[:1] == (count,) else body
+        if changed is body or any(one.buffer is buffer for one in accesses(changed)):
+            return buffer, body
+        self.parts.add(own)
+        return own, changed
+
     def _turns(self, loop: ir.For) -> list[ir.Statement]:
         """Return the iterations of a parallel loop that a unit has: every n-th."""
         name, extent, body = loop.variable.name, loop.extent, loop.body
         if _has_parallel(body):
             raise SharingError(f"in '{name}', which is parallel, are parallel loops; fuse them before")
-        if kept := self._written(body) & self.private:
+        if kept := self._written(body) & self.private - self.parts:
             raise SharingError(
                 f"iterations of '{name}' write '{next(iter(kept)).name}', of which each unit has its own"
             )
@@ -176,13 +202,16 @@ class Sharing:
     def _meet(self, first: ir.Statement, second: ir.Statement) -> bool:
         """Whether two units touch one element, one in the first statement and one in the second, and one writes."""
         both = ir.Block((first, second)) if first is not second else first
-        if not (self._written(both) - self.private):
+        touched = [accesses(first), accesses(second)]
+        written = {one.buffer for side in touched for one in side if one.writes} - self.private
+        common = written.intersection(*({one.buffer for one in side} for side in touched))
+        if not common:
             return False
         units = ir.For(self.unit, index(self.count), "serial", both)
         own = {id(one) for one in walk_statements(second)}
-        for one in conflicts(both, [units], bounded(units)):
+        for one in conflicts(both, [units], bounded(units), common):
             crosses = first is second or (id(one.first.statement) in own) != (id(one.second.statement) in own)
-            if crosses and one.first.buffer not in self.private and one.distance[self.unit] != 0:
+            if crosses and one.distance[self.unit] != 0:
                 return True
         return False
 

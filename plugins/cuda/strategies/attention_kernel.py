@@ -14,15 +14,16 @@ from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct
 from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.statements import allocate, bind, loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import FLOAT32, element_bits
 from graft.plugins.cuda.machines import WARP
-from graft.plugins.cuda.strategies.fills import Fill, copied_bytes
-from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places, staged, unrolled
+from graft.plugins.cuda.strategies.fills import Fill, Tile, behind, copied_bytes, is_transposed
+from graft.plugins.cuda.strategies.frames import ACCESS, each, launched, places, unrolled
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Axes, Factor
 from graft.plugins.cuda.strategies.product_tiles import over
-from graft.plugins.cuda.strategies.sums import Held, Place, Sums, sums_of
+from graft.plugins.cuda.strategies.sums import Held, Place, Sums
 
 LOWEST = ir.Constant(float("-inf"), FLOAT32)
 ZERO = ir.Constant(0.0, FLOAT32)
@@ -36,6 +37,8 @@ FACTOR_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 """By the requested precision of float32 products, the type of factors."""
 At = dict[ir.Variable, ir.Expression]
 Statements = tuple[ir.Statement, ...]
+Row = tuple[ir.Expression, ir.Expression]
+"""A thread, and a number of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Attention:
         tile: AttentionTileParameters,
     ) -> None:
         self.anchor, self.stages, self.scores, self.values = anchor, stages, scores, values
-        self.thread = ir.Variable("thread")
+        self.unit = ir.Variable("unit")
         self.queries, self.keys = b.counted(scores.extents[-2]), b.counted(scores.extents[-1])
         self.outer = [b.counted(extent) for extent in scores.extents[:-2]]
         terms = Axes((scores.term,), (b.counted(scores.terms),))
@@ -96,31 +99,28 @@ class Attention:
         """Make the memory of a block and the registers of its threads."""
         tiles, by_tensors = self.tiles, bool(self.tiles.instruction)
 
-        def fill(name: str, factor: Factor, lines: int, terms: int, slots: int = 1) -> Fill:
-            whole = factor.terms.count == terms
-            return Fill(
-                name, factor, tiles.dtype, lines, terms, tiles.threads, self.thread, by_tensors, slots, is_whole=whole
-            )
+        def fill(name: str, factor: Factor, lines: int, terms: int, *, is_copied: bool = False) -> Fill:
+            count = factor.terms.count
+            whole = isinstance(count, int) and count % terms == 0
+            is_across = by_tensors and is_transposed(factor, tiles.dtype)
+            return Fill(Tile(name, tiles.dtype, lines, terms, by_tensors, is_across), factor, is_copied, whole)
 
         def sums(name: str, columns: int) -> Sums:
             own = columns if by_tensors else columns // ACROSS
-            return sums_of(tiles.instruction, name, "float32", columns, tiles.own_rows, own, self.thread)
+            return Sums(tiles.instruction, name, "float32", columns, tiles.own_rows, own, self.unit, tiles.threads)
 
         self.fills = (
             fill("queries", self.query, tiles.queries, self.depth),
-            fill("keys", self.key, tiles.keys, self.depth, tiles.stages),
-            fill("values", self.value, self.width, tiles.keys, tiles.stages),
+            fill("keys", self.key, tiles.keys, self.depth, is_copied=tiles.stages > 1),
+            fill("values", self.value, self.width, tiles.keys, is_copied=tiles.stages > 1),
         )
-        self.shared = tuple(one.buffer() for one in self.fills)
         self.score_sums, self.value_sums = sums("score_sums", tiles.keys), sums("value_sums", self.width)
-        if by_tensors:
-            self.weight = replace(self.score_sums.buffer, name="weight", dtype=tiles.dtype)
-        else:
-            shape = (1, tiles.keys, tiles.queries + ACCESS // 4)
-            self.weight = ir.Buffer("weight", "float32", tuple(map(b.index, shape)), memory="shared", alignment=ACCESS)
-        many = b.index(self.score_sums.many)
+        near = Tile("weight", "float32", tiles.queries, tiles.keys)
+        self.weights = replace(self.score_sums.buffer, name="weight", dtype=tiles.dtype) if by_tensors else near
+        self.weight = near.buffer if isinstance(self.weights, Tile) else self.weights
+        rows = b.index(tiles.threads), b.index(self.score_sums.many)
         self.top, self.total, self.best, self.scale, self.added, self.other = (
-            ir.Buffer(name, "float32", (many,), memory="register")
+            ir.Buffer(name, "float32", rows, memory="register")
             for name in ("top", "total", "best", "scale", "added", "other")
         )
 
@@ -128,13 +128,15 @@ class Attention:
     def _memory(self) -> tuple[ir.Buffer, ...]:
         """Everything that a block or a thread has; registers last."""
         rows = self.top, self.total, self.best, self.scale, self.added, self.other
-        return (*self.shared, self.weight, *rows, self.score_sums.buffer, self.value_sums.buffer)
+        tiles = [one.tile.buffer for one in self.fills]
+        return (*tiles, self.weight, *rows, self.score_sums.buffer, self.value_sums.buffer)
 
     def shared_bytes(self) -> int:
         """The bytes of shared memory."""
         total = 0
         for buffer in (one for one in self._memory if one.memory == "shared"):
-            size = element_bits(buffer.dtype) // 8
+            is_staged = buffer.name in ("keys", "values")
+            size = element_bits(buffer.dtype) // 8 * (self.tiles.stages if is_staged else 1)
             for extent in b.dims(buffer):
                 size *= extent
             total += -(-size // ACCESS) * ACCESS
@@ -148,80 +150,60 @@ class Attention:
     @property
     def is_possible(self) -> bool:
         """Whether there are so many stages: only what is copied past the registers can be under way."""
-        copied = (copied_bytes(one.factor, one.dtype, by_tensors=one.by_tensors) for one in self.fills[1:])
+        copied = (copied_bytes(one.factor, one.tile.dtype, by_tensors=one.tile.by_tensors) for one in self.fills[1:])
         return self.tiles.stages == 1 or (self.fills[1].is_whole and all(copied))
 
     def scheduled(self) -> Scheduled:
         """Return the kernel."""
-        block, first = ir.Variable("block"), ir.Variable("first")
-        outer = [ir.Variable(f"outer{number}") for number in range(len(self.outer))]
-        blocks = over(self.queries, self.tiles.queries)
-        body = self._body(outer, b.multiply(first, self.tiles.queries))
-        body = bound((*outer, first), places(block, (*self.outer, blocks)), body)
-        whole = launched(block, b.product_of((*self.outer, blocks)), self.thread, self.tiles.threads, body)
         tiles = self.tiles
         knobs: dict[str, int | str] = {"queries": tiles.queries, "keys": tiles.keys}
         knobs |= {"stages": tiles.stages} if tiles.stages > 1 else {}
         knobs |= {"instruction": tiles.instruction} if tiles.instruction else {}
-        return finished(self.anchor.kernel, whole, **knobs)
+        return Scheduled(self._function, knobs=knobs)
+
+    def _function(self) -> ir.Function:
+        block, first = ir.Variable("block"), ir.Variable("first")
+        outer = [ir.Variable(f"outer{number}") for number in range(len(self.outer))]
+        blocks = over(self.queries, self.tiles.queries)
+        body = self._body(outer, b.multiply(first, self.tiles.queries))
+        extents, threads = (*self.outer, blocks), self.tiles.threads
+        body = bind(zip((*outer, first), places(block, extents), strict=True), body)
+        steps = behind(self.fills, threads, self.tiles.stages, "keys values")
+        whole = launched(block, b.product_of(extents), threads, body, steps)
+        return finished(self.anchor.kernel, whole).function
 
     def _body(self, outer: list[ir.Variable], begin: ir.Expression) -> ir.Statement:
         zero, tiles = b.index(0), self.tiles
         of_scores: At = dict(zip(self.scores.axes[:-2], outer, strict=True))
         of_values: At = dict(zip(self.values.axes[:-2], outer, strict=True))
-        transposed = [one.is_transposed for one in self.fills]
-
-        def used(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
-            first = b.multiply(step, tiles.keys)
-            return ir.Block((
-                self.score_sums.zeros(),
-                self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
-                *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
-                *(() if tiles.instruction else (ir.Barrier("warp", WARP),)),
-                self.value_sums.each(self._scaled),
-                self.value_sums.added(self.weight, self.shared[2], (zero, slot), tiles.keys, (False, transposed[2])),
-            ))  # fmt: skip
-
-        def begun(step: ir.Expression, slot: ir.Expression) -> ir.Statement:
-            """Tiles whose keys all exist are copied where there are stages, the last one is stored with zeros."""
-
-            def filled(*, is_copied: bool) -> ir.Statement:
-                return self._filled(step, slot, of_scores, of_values, is_copied=is_copied)
-
-            if tiles.stages == 1 or (isinstance(self.keys, int) and self.keys % tiles.keys == 0):
-                return filled(is_copied=tiles.stages > 1)
-            is_whole = b.less(b.multiply(b.add(step, 1), tiles.keys), b.add(b.extent(self.keys), 1))
-            return ir.If(is_whole, filled(is_copied=True), filled(is_copied=False))
-
-        beside = ir.CallExtern("leave_room", (b.index(2),))
-        body: ir.Statement = ir.Block((
-            *((beside,) if tiles.threads == FEW else ()),
-            self._rows(lambda row: ir.Block((ir.Store(self.top, row, LOWEST), ir.Store(self.total, row, ZERO)))),
-            self.value_sums.zeros(),
-            self.fills[0].statement(self.shared[0], zero, begin, zero, of_scores),
-            staged(self.steps, tiles.stages, begun, lambda _: (), used),
-            self.value_sums.each(lambda sums: self._stored(outer, begin, sums)),
+        step, (queries, keys, values) = ir.Variable("step"), self.fills
+        first = b.multiply(step, tiles.keys)
+        used = self._each(
+            self.score_sums.zeros(),
+            self.score_sums.added(queries.tile, keys.tile),
+            *self._weights(lambda sums: self._scored(outer, begin, first, sums)),
+            *(() if tiles.instruction else (ir.Barrier("warp", WARP),)),
+            self.value_sums.each(self._scaled),
+            self.value_sums.added(self.weights, values.tile),
+        )
+        loop = ir.Block((keys.statement(first, zero, of_scores), values.statement(zero, first, of_values), used))
+        beside = (ir.CallExtern("leave_room", (b.index(2),)),) if tiles.threads == FEW else ()
+        none = self._rows(lambda row: ir.Block((ir.Store(self.top, row, LOWEST), ir.Store(self.total, row, ZERO))))
+        body = ir.Block((
+            self._each(*beside, none, self.value_sums.zeros()),
+            queries.statement(begin, zero, of_scores),
+            loops_over([(step, b.extent(self.steps))], loop),
+            self._each(self.value_sums.each(lambda sums: self._stored(outer, begin, sums))),
         ))  # fmt: skip
-        for buffer in self._memory:
-            body = ir.Allocate(buffer, body)
-        return body
+        return allocate(tuple(reversed(self._memory)), body)
 
-    def _rows(self, of: Callable[[tuple[ir.Expression]], ir.Statement]) -> ir.Statement:
+    def _each(self, *statements: ir.Statement) -> ir.Statement:
+        return each(self.unit, self.tiles.threads, *statements)
+
+    def _rows(self, of: Callable[[Row], ir.Statement]) -> ir.Statement:
         """Return what is done for each row of which a thread has sums."""
         row = ir.Variable("own")
-        return unrolled(row, self.score_sums.many, of((row,)))
-
-    # ---- Keys and values ----
-
-    def _filled(
-        self, step: ir.Expression, slot: ir.Expression, of_scores: At, of_values: At, *, is_copied: bool
-    ) -> ir.Statement:
-        zero, first = b.index(0), b.multiply(step, self.tiles.keys)
-        keys, values = (replace(one, is_copied=is_copied, is_whole=is_copied or one.is_whole) for one in self.fills[1:])
-        return ir.Block((
-            keys.statement(self.shared[1], slot, first, zero, of_scores),
-            values.statement(self.shared[2], slot, zero, first, of_values),
-        ))  # fmt: skip
+        return unrolled(row, self.score_sums.many, of((self.unit, row)))
 
     # ---- Scores ----
 
@@ -229,7 +211,7 @@ class Attention:
         """Make scores of products, those of keys that do not exist minus infinity; keep the largest."""
         stores: list[ir.Statement] = []
         epilogue = self.scores.epilogue
-        query, best = b.add(begin, sums.row), ir.Load(self.best, (sums.own,))
+        query, best = b.add(begin, sums.row), ir.Load(self.best, (self.unit, sums.own))
         if not isinstance(self.queries, int) or self.queries % self.tiles.queries:
             query = b.minimum(query, b.subtract(b.extent(self.queries), 1))
         whole = isinstance(self.keys, int) and self.keys % self.tiles.keys == 0
@@ -242,14 +224,14 @@ class Attention:
             if not whole:
                 value = b.select(b.less(key, b.extent(self.keys)), value, LOWEST)
             stores.append(ir.Store(one.buffer, one.indices, value))
-            stores.append(ir.Store(self.best, (sums.own,), b.maximum(best, one)))
+            stores.append(ir.Store(self.best, (self.unit, sums.own), b.maximum(best, one)))
         return ir.Block(tuple(stores))
 
     def _weights(self, scored: Place) -> Statements:
         """Return what makes weights of scores; threads exchange what they have of a row, so that each has all of it."""
         best, top, total, scale, added = self.best, self.top, self.total, self.scale, self.added
 
-        def rescaled(row: tuple[ir.Expression]) -> ir.Statement:
+        def rescaled(row: Row) -> ir.Statement:
             """What was known of a row is less by this."""
             largest = ir.Variable("largest", FLOAT32)
             less = b.intrinsic("exp", b.subtract(ir.Load(top, row), largest))
@@ -260,7 +242,7 @@ class Attention:
 
         def weighted(sums: Held) -> ir.Statement:
             """By tensor instructions weights are rounded, so that the device's own powers of 2 are good enough."""
-            score, row, largest = sums.total, (sums.own,), ir.Load(best, (sums.own,))
+            score, row, largest = sums.total, (self.unit, sums.own), ir.Load(best, (self.unit, sums.own))
             lanes, weight, whole = score.type.lanes, ir.Variable("weight_here", score.type), ir.Load(added, row)
             parts = [ir.Store(added, row, b.add(whole, ir.Shuffle((weight,), (lane,)))) for lane in range(lanes)]
             kept = ir.Block((self._weight(sums, weight), *parts))
@@ -270,7 +252,7 @@ class Attention:
             powers = [ir.CallExtern("power_of_2", one) for one in exponents]
             return ir.Block((*powers, ir.Let(weight, score, kept)))
 
-        def summed(row: tuple[ir.Expression]) -> ir.Statement:
+        def summed(row: Row) -> ir.Statement:
             whole = b.add(b.multiply(ir.Load(total, row), ir.Load(scale, row)), ir.Load(added, row))
             store = ir.Store(total, row, whole)
             if not self.stages.nan_is_zero:
@@ -279,7 +261,7 @@ class Attention:
 
         def cleared(sums: Held) -> ir.Statement:
             nothing = self._weight(sums, wide(ZERO, sums.total.type.lanes))
-            return ir.If(b.is_nan(ir.Load(total, (sums.own,))), nothing)
+            return ir.If(b.is_nan(ir.Load(total, (self.unit, sums.own))), nothing)
 
         return (
             self._rows(lambda row: ir.Store(best, row, ir.Load(top, row))),
@@ -297,7 +279,7 @@ class Attention:
     ) -> ir.Statement:
         """Return what reduces the parts that neighbouring threads have of each row, for each of them."""
 
-        def exchanged(row: tuple[ir.Expression]) -> ir.Statement:
+        def exchanged(row: Row) -> ir.Statement:
             own, other = ir.Load(parts, row), ir.Load(self.other, row)
             steps: list[ir.Statement] = []
             for power in reversed(range(self.score_sums.across.bit_length() - 1)):
@@ -311,7 +293,7 @@ class Attention:
         """Put weights where the product with the values finds them."""
         if self.tiles.instruction:
             return ir.Store(self.weight, sums.total.indices, b.cast(value, self.weight.dtype))
-        places = ((b.index(0), b.add(sums.column, lane), sums.row) for lane in range(sums.total.type.lanes))
+        places = ((b.add(sums.column, lane), sums.row) for lane in range(sums.total.type.lanes))
         return ir.Block(
             tuple(ir.Store(self.weight, place, ir.Shuffle((value,), (lane,))) for lane, place in enumerate(places))
         )
@@ -320,12 +302,12 @@ class Attention:
 
     def _scaled(self, sums: Held) -> ir.Statement:
         """Scale what was summed before."""
-        total, factor = sums.total, ir.Load(self.scale, (sums.own,))
+        total, factor = sums.total, ir.Load(self.scale, (self.unit, sums.own))
         return ir.Store(total.buffer, total.indices, b.multiply(total, wide(factor, total.type.lanes)))
 
     def _stored(self, outer: list[ir.Variable], begin: ir.Expression, sums: Held) -> ir.Statement:
         weights, query = ir.Variable("weights", FLOAT32), b.add(begin, sums.row)
-        whole: ir.Expression = ir.Load(self.total, (sums.own,))
+        whole: ir.Expression = ir.Load(self.total, (self.unit, sums.own))
         if self.stages.nan_is_zero:
             whole = b.select(b.either(b.is_nan(whole), b.equal(whole, ZERO)), ir.Constant(1.0, FLOAT32), whole)
         width = self.value.own.known(0)

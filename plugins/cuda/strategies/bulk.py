@@ -16,7 +16,7 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
-from graft.plugins.cuda.strategies.fills import PATTERN
+from graft.plugins.cuda.strategies.fills import Tile
 from graft.plugins.cuda.strategies.frames import ACCESS, unrolled
 from graft.plugins.cuda.strategies.packing import Packed, read_places
 from graft.plugins.cuda.strategies.product_parts import Factor
@@ -97,49 +97,41 @@ def _constant(
 
 @dataclass(frozen=True)
 class BulkFill:
-    """Brings a tile of ``lines`` to one of ``slots`` stages in shared memory, as `Fill` lays it for a warpgroup."""
+    """Brings a swizzled tile to one of ``slots`` stages in shared memory."""
 
-    name: str
+    tile: Tile
     source: Tiled
-    lines: int
-    terms: int
-    thread: ir.Variable
+    unit: ir.Variable
+    step: ir.Variable
     slots: int
-    is_transposed: bool = False
 
     @cached_property
     def arrived(self) -> ir.Buffer:
         """The mbarrier of each stage."""
-        return ir.Buffer(f"{self.name}_arrived", "int64", (b.index(self.slots),), memory="shared", alignment=ACCESS)
+        return ir.Buffer(
+            f"{self.tile.name}_arrived", "int64", (b.index(self.slots),), memory="shared", alignment=ACCESS
+        )
 
-    def buffer(self) -> ir.Buffer:
-        """Return the shared memory: a stage's lines of 128 bytes."""
-        places = tuple(map(b.index, (self.slots, self.lines, self.terms)))
-        return ir.Buffer(self.name, self.source.buffer.dtype, places, memory="shared", alignment=PATTERN)
-
-    def opened(self) -> tuple[ir.Statement, ...]:
-        """Return what makes the mbarriers, before all else."""
+    def opened(self) -> ir.Statement:
+        """Return what a thread does before all else: the first one makes the mbarriers."""
         stage = ir.Variable("stage")
         each = unrolled(stage, self.slots, ir.CallExtern("open_bulk", (ir.Load(self.arrived, (stage,)),)))
-        return ir.If(b.equal(self.thread, 0), each), ir.CallExtern("fence_async", ()), ir.Barrier("block")
+        return ir.Block((ir.If(b.equal(self.unit, 0), each), ir.CallExtern("fence_async", ())))
 
-    def waited(self, step: ir.Expression) -> ir.Statement:
+    def waited(self) -> ir.Statement:
         """Return what waits for the tile of a step."""
-        slot, turn = b.modulo(step, self.slots), b.modulo(b.divide(step, self.slots), 2)
-        return ir.CallExtern("wait_bulk", (ir.Load(self.arrived, (slot,)), turn))
+        turn = b.modulo(b.divide(self.step, self.slots), 2)
+        return ir.CallExtern("wait_bulk", (turn, self._at_step()))
+
+    def _at_step(self) -> ir.Load:
+        return ir.Load(self.arrived, (b.modulo(self.step, self.slots),))
 
     def statement(
-        self,
-        target: ir.Buffer,
-        slot: ir.Expression,
-        begin: ir.Expression,
-        first: ir.Expression,
-        batch: Mapping[ir.Variable, ir.Expression],
+        self, begin: ir.Expression, first: ir.Expression, batch: Mapping[ir.Variable, ir.Expression]
     ) -> ir.Statement:
         """Return what begins to bring the lines from ``begin`` and the terms from ``first`` on."""
-        none = b.index(0)
-        tile = (*(batch[one] for one in self.source.outer), b.divide(begin, self.lines), b.divide(first, self.terms))
-        size = self.lines * self.terms * element_bits(self.source.buffer.dtype) // 8
-        places = ir.Load(target, (slot, none, none)), ir.Load(self.source.buffer, (*tile, none))
-        copy = ir.CallExtern("copy_bulk", (*places, ir.Constant(size, none.type), ir.Load(self.arrived, (slot,))))
-        return ir.If(b.equal(self.thread, 0), copy)
+        none, tile = b.index(0), self.tile
+        numbers = (*(batch[one] for one in self.source.outer), b.divide(begin, tile.lines), b.divide(first, tile.terms))
+        size = tile.lines * tile.terms * element_bits(tile.dtype) // 8
+        places = ir.Load(tile.buffer, (none, none)), ir.Load(self.source.buffer, (*numbers, none))
+        return ir.CallExtern("copy_bulk", (*places, ir.Constant(size, none.type), self._at_step()))

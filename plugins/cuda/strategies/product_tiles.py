@@ -9,11 +9,12 @@ from graft.core.operators.definition.build import Count
 from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
-from graft.plugins.cuda.strategies.fills import Fill
-from graft.plugins.cuda.strategies.frames import staged
+from graft.plugins.cuda.strategies.fills import Fill, Tile, behind, is_transposed
+from graft.plugins.cuda.strategies.frames import each
 from graft.plugins.cuda.strategies.product_parts import Product
-from graft.plugins.cuda.strategies.sums import Held, sums_of
+from graft.plugins.cuda.strategies.sums import Held, Sums
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
 Begin = tuple[ir.Expression, ir.Expression]
@@ -25,37 +26,41 @@ class ProductTile:
 
     def __init__(self, product: Product, tiles: BlockTiling, dtypes: Sequence[str], bulk: Tiled | None = None) -> None:
         self.product, self.tiles = product, tiles
-        self.thread = ir.Variable("thread")
+        self.unit, self.step = ir.Variable("unit"), ir.Variable("step")
         terms = product.terms.count
         whole = isinstance(terms, int) and terms % (tiles.terms * tiles.splits) == 0
 
         def fill(number: int, name: str, lines: int) -> Fill | BulkFill:
-            if bulk is not None and tiles.bulk == SIDES[number]:
-                return BulkFill(name, bulk, lines, tiles.terms, self.thread, tiles.stages)
             factor, dtype = (product.rows, product.columns)[number], dtypes[number]
-            return Fill(
-                name, factor, dtype, lines, tiles.terms, tiles.threads, self.thread, bool(tiles.instruction),
-                tiles.stages, tiles.stages > 1, whole, tiles.is_of_group,
-            )  # fmt: skip
+            is_bulk = bulk is not None and tiles.bulk == SIDES[number]
+            is_across = bool(tiles.instruction) and not is_bulk and is_transposed(factor, dtype)
+            tile = Tile(name, dtype, lines, tiles.terms, bool(tiles.instruction), is_across, tiles.is_of_group)
+            if is_bulk and bulk is not None:
+                return BulkFill(tile, bulk, self.unit, self.step, tiles.stages)
+            return Fill(tile, factor, tiles.stages > 1, whole)
 
         self.fills = fill(0, "left", tiles.rows), fill(1, "right", tiles.columns)
-        self.shared = tuple(one.buffer() for one in self.fills)
         self.bulks = [one for one in self.fills if isinstance(one, BulkFill)]
-        self.sums = sums_of(
+        self.sums = Sums(
             tiles.instruction, "sums_here", product.total.dtype, tiles.columns, tiles.own_rows, tiles.own_columns,
-            self.thread,
+            self.unit, tiles.threads,
         )  # fmt: skip
 
+    @property
+    def behind(self) -> str:
+        """The steps behind that which shares the block's loops among its threads."""
+        return behind(self.fills, self.tiles.threads, self.tiles.stages, "left right")
+
     def body(self, split: ir.Variable, which: ir.Variable, begin: Begin, parts: ir.Buffer | None) -> ir.Statement:
-        """Return what a thread of the block does; the sums of some terms alone go to ``parts``."""
+        """Return what a block does; the sums of some terms alone go to ``parts``."""
         tiles, sums = self.tiles, self.sums
         steps = over(over(self.product.terms.count, tiles.terms), tiles.splits)
         first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
-        loop = staged(
-            steps, tiles.stages, lambda step, slot: self._fill(slot, b.add(first, step), which, begin), self._seen,
-            lambda _, slot: self._added(slot),
-        )  # fmt: skip
-        opened = (statement for one in self.bulks for statement in one.opened())
+        fills = self._filled(b.multiply(b.add(first, self.step), tiles.terms), which, begin)
+        left, right = (fill.tile for fill in self.fills)
+        used = self._each(*(one.waited() for one in self.bulks), sums.added(left, right))
+        loop = loops_over([(self.step, b.extent(steps))], ir.Block((*fills, *self._seen(), used)))
+        opened = [self._each(*(one.opened() for one in self.bulks)), ir.Barrier("block")] if self.bulks else []
 
         def stored(held: Held) -> ir.Statement:
             row, column, total = b.add(begin[0], held.row), b.add(begin[1], held.column), held.total
@@ -64,24 +69,19 @@ class ProductTile:
             ]  # fmt: skip
             return ir.Block(tuple(self._piece((row, place), one, which, split, parts) for place, one in pieces))
 
-        body: ir.Statement = ir.Block((sums.zeros(), *opened, loop, sums.each(stored)))
-        for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):
-            body = ir.Allocate(buffer, body)
-        return body
+        body = ir.Block((self._each(sums.zeros()), *opened, loop, self._each(sums.each(stored))))
+        return allocate([sums.buffer, *(one.arrived for one in self.bulks), right.buffer, left.buffer], body)
 
-    def _seen(self, step: ir.Expression) -> list[ir.Statement]:
-        """Return what waits for bulk copies, and lets a warpgroup's instructions see what threads have stored."""
-        fences = [ir.CallExtern("fence_async", ())] if self.tiles.is_of_group else []
-        return [*(one.waited(step) for one in self.bulks), *fences]
+    def _each(self, *statements: ir.Statement) -> ir.Statement:
+        return each(self.unit, self.tiles.threads, *statements)
 
-    def _added(self, slot: ir.Expression) -> ir.Statement:
-        transposed = [fill.is_transposed for fill in self.fills]
-        return self.sums.added(self.shared[0], self.shared[1], (slot, slot), self.tiles.terms, transposed)
+    def _seen(self) -> list[ir.Statement]:
+        """Return what lets a warpgroup's instructions see what threads have stored."""
+        return [self._each(ir.CallExtern("fence_async", ())), ir.Barrier("block")] if self.tiles.is_of_group else []
 
-    def _fill(self, slot: ir.Expression, step: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
-        batch, first = self.product.batch.at(which), b.multiply(step, self.tiles.terms)
-        lines = zip(self.fills, self.shared, begin, strict=True)
-        return ir.Block(tuple(fill.statement(buffer, slot, line, first, batch) for fill, buffer, line in lines))
+    def _filled(self, first: ir.Expression, which: ir.Variable, begin: Begin) -> list[ir.Statement]:
+        batch = self.product.batch.at(which)
+        return [fill.statement(line, first, batch) for fill, line in zip(self.fills, begin, strict=True)]
 
     # ---- Results ----
 

@@ -21,14 +21,14 @@ from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_f
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, Function, Load, Statement, Store, Variable
-from graft.core.tensor_ir.statements import loops_over
+from graft.core.tensor_ir.statements import bind, loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import BULK, LAUNCH_SECONDS, SPEEDS
 from graft.plugins.cuda.strategies.bulk import bulk_side, tiled
 from graft.plugins.cuda.strategies.copied_factors import CopiedFactor, copied_factor, with_channels_inside
 from graft.plugins.cuda.strategies.fills import copied_bytes
-from graft.plugins.cuda.strategies.frames import bound, launched, places
+from graft.plugins.cuda.strategies.frames import launched, places
 from graft.plugins.cuda.strategies.packing import Packed
 from graft.plugins.cuda.strategies.packing import packed as packed_product
 from graft.plugins.cuda.strategies.plain import finished
@@ -182,7 +182,7 @@ def _function(anchor: Anchor, packed: Packed, tile: ProductTile) -> Function:
     product, tiles = packed.product, tile.tiles
     rows, columns, batch = product.rows.own.count, product.columns.own.count, product.batch.count
     row_tiles, column_tiles = over(rows, tiles.rows), over(columns, tiles.columns)
-    block, thread = Variable("block"), tile.thread
+    block = Variable("block")
     split, which, row_tile, column_tile = (Variable(name) for name in ("split", "batch", "row_tile", "column_tile"))
     extents = (tiles.splits, batch, row_tiles, column_tiles)
     begin = b.multiply(row_tile, tiles.rows), b.multiply(column_tile, tiles.columns)
@@ -191,9 +191,8 @@ def _function(anchor: Anchor, packed: Packed, tile: ProductTile) -> Function:
         shape = tuple(map(b.extent, (tiles.splits, batch, rows, columns)))
         sums = Buffer("sums", product.total.dtype, shape, alignment=16)
     inside = tile.body(split, which, begin, sums)
-    body = bound((split, which, row_tile, column_tile), places(block, extents), inside)
-    blocks = b.product_of(extents)
-    whole: Statement = launched(block, blocks, thread, tiles.threads, body)
+    body = bind(zip((split, which, row_tile, column_tile), places(block, extents), strict=True), inside)
+    whole: Statement = launched(block, b.product_of(extents), tiles.threads, body, tile.behind)
     if sums is not None:
         whole = Allocate(sums, Block((whole, _added(product, tiles, sums))))
     function = finished(anchor.kernel, whole).function

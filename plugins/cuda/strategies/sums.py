@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.primitives.schedule_text import parse_schedule, take
 from graft.core.schedule.primitives.statements import multiply_add
+from graft.core.schedule.primitives.tensorize import Tensorize
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir import ir
-from graft.core.types import element_bits
+from graft.core.tensor_ir.statements import loops_over
+from graft.core.tensor_ir.visit import map_statement
 from graft.plugins.cuda.machines import WARP, WARPGROUP
-from graft.plugins.cuda.strategies.frames import ACCESS, repeated, unrolled
+from graft.plugins.cuda.strategies.fills import Tile
+from graft.plugins.cuda.strategies.fragments import depth_of, meaning
+from graft.plugins.cuda.strategies.frames import ACCESS, WRITTEN_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,178 +39,143 @@ class Held:
 
 Place = Callable[[Held], ir.Statement]
 """Gives what is done with sums."""
-Slots = tuple[ir.Expression, ir.Expression]
-"""Which stage of each factor."""
 
 
-class Sums(ABC):
-    """Sums of ``rows x columns`` of a block, of which a thread or warp has ``own_rows x own_columns``.
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A loop over sums of a thread: its extent, and by how many rows or columns the next one lies behind."""
 
-    A thread has those of ``many`` rows in registers of a ``shape``, and ``across`` neighbouring threads have a row.
+    variable: ir.Variable
+    extent: int
+    rows: int = 0
+    columns: int = 0
+
+
+class Sums:
+    """Sums of a block, of which a thread, or with an instruction a warp or warpgroup, has ``own_rows x own_columns``.
+
+    Thread ``unit`` of so many ``units`` has those along some axes in registers, its part of ``buffer``; along the last
+    axis they are neighbours. It has sums of ``many`` rows, and ``across`` neighbouring threads have a row. Of each
+    matrix of 16 x 8 of an instruction a thread has two of a row and two of the row eight below.
     """
 
-    shape: tuple[int, ...]
-    many: int
-    across: int
-
     def __init__(
-        self, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
-    ) -> None:
-        self.columns, self.own_rows, self.own_columns, self.thread = columns, own_rows, own_columns, thread
-        self.lay()
-        self.buffer = ir.Buffer(name, dtype, tuple(map(b.index, self.shape)), memory="register", alignment=ACCESS)
-
-    @abstractmethod
-    def lay(self) -> None:
-        """Set shape, rows, and threads of a row."""
-
-    @abstractmethod
-    def added(
-        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
-    ) -> ir.Statement:
-        """Return what adds the products of two factors in shared memory, as `Fill` lays them."""
-
-    @abstractmethod
-    def each(self, place: Place) -> ir.Statement:
-        """Return what is done with all sums of a thread."""
+        self, instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int,
+        unit: ir.Variable, units: int,
+    ) -> None:  # fmt: skip
+        self.instruction, self.unit, self.units, self.own_columns = instruction, unit, units, own_columns
+        self.group = (WARPGROUP if instruction.startswith("wgmma") else WARP) if instruction else 1
+        beside, number = columns // own_columns, b.divide(unit, self.group)
+        self.row, self.column = b.multiply(b.divide(number, beside), own_rows), b.modulo(number, beside)
+        if instruction:
+            self.across, height = 4, self.group // 2
+            self.column = b.multiply(self.column, own_columns)
+            axes = [("i", own_rows // height, height, 0), ("j", own_columns // 8, 0, 8)]
+            axes += [("half", 2, 8, 0), ("lane", 2, 0, 1)]
+        else:  # groups of four columns of a thread are apart, those of neighbours together
+            self.across = beside
+            self.column = b.multiply(self.column, 4)
+            axes = [("row", own_rows, 1, 0), ("group", own_columns // 4, 0, 4 * beside), ("lane", 4, 0, 1)]
+        self.axes = [_Axis(ir.Variable(axis), *steps) for axis, *steps in axes]
+        self.many = 1
+        for axis in self.axes:
+            self.many *= axis.extent if axis.rows else 1
+        shape = tuple(map(b.index, (units, *(axis.extent for axis in self.axes))))
+        self.buffer = ir.Buffer(name, dtype, shape, memory="register", alignment=ACCESS)
 
     def zeros(self) -> ir.Statement:
         """Return what makes all sums zero."""
-        places = [ir.Variable(f"zero{axis}") for axis in range(len(self.shape))]
-        body: ir.Statement = ir.Store(self.buffer, tuple(places), b.constant(0, self.buffer.dtype))
-        for place, extent in zip(reversed(places), reversed(self.shape), strict=True):
-            body = unrolled(place, extent, body)
-        return body
-
-
-class ScalarSums(Sums):
-    """Sums by threads: columns of both tiles in registers, four neighbouring sums of a row at a time."""
-
-    def lay(self) -> None:
-        """Rows and columns."""
-        self.many, self.across = self.own_rows, self.columns // self.own_columns
-        self.shape = self.own_rows, self.own_columns
-
-    def _column(self, group: ir.Expression) -> ir.Expression:
-        """The first column of a group of four: groups of a thread are apart, those of neighbours together."""
-        beside = b.multiply(b.modulo(self.thread, self.across), 4)
-        return b.add(b.multiply(group, 4 * self.across), beside)
-
-    def _row(self) -> ir.Expression:
-        return b.multiply(b.divide(self.thread, self.across), self.own_rows)
-
-    def added(
-        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
-    ) -> ir.Statement:
-        """Return products of columns of the left tile by rows of the right one."""
-        held = min(4, self.own_rows)
-        here = ir.Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
-        term, part, row, group = (ir.Variable(name) for name in ("term", "part", "row", "group"))
-
-        def ramp(place: ir.Expression) -> ir.Expression:
-            return ir.Ramp(place, 1, held) if held > 1 else place
-
-        source = ir.Load(left, (slots[0], term, ramp(b.add(self._row(), b.multiply(part, held)))))
-        load = unrolled(part, self.own_rows // held, ir.Store(here, (ramp(b.multiply(part, held)),), source))
-        line = ir.Load(right, (slots[1], term, ir.Ramp(self._column(group), 1, 4)))
-        vector, at = ir.Variable("right_here", line.type), (row, ir.Ramp(b.multiply(group, 4), 1, 4))
-        product = multiply_add(ir.Broadcast(ir.Load(here, (row,)), 4), vector, ir.Load(self.buffer, at))
-        each = ir.Let(vector, line, unrolled(row, self.own_rows, ir.Store(self.buffer, at, product)))
-        body = ir.Allocate(here, ir.Block((load, unrolled(group, self.own_columns // 4, each))))
-        return repeated(term, terms, body)
+        return self._over(self.axes, ir.Store(self.buffer, self._place(), b.constant(0, self.buffer.dtype)))
 
     def each(self, place: Place) -> ir.Statement:
-        """Return what is done with four sums of a row at a time."""
-        row, group = ir.Variable("row"), ir.Variable("group")
-        total = ir.Load(self.buffer, (row, ir.Ramp(b.multiply(group, 4), 1, 4)))
-        body = place(Held(b.add(self._row(), row), self._column(group), row, total))
-        return unrolled(row, self.own_rows, unrolled(group, self.own_columns // 4, body))
+        """Return what is done with all sums of a thread, neighbours at one time."""
+        *outer, last = self.axes
+        row, column = self._at(outer)
+        own: ir.Expression = b.index(0)
+        for axis in outer:
+            own = b.add(b.multiply(own, axis.extent), axis.variable) if axis.rows else own
+        total = ir.Load(self.buffer, (*self._place()[:-1], ir.Ramp(b.index(0), 1, last.extent)))
+        return self._over(outer, place(Held(row, column, own, total)))
 
+    def _at(self, axes: Sequence[_Axis]) -> tuple[ir.Expression, ir.Expression]:
+        """Return the row and the column of a sum, the first along other axes than these."""
+        row, column = self.row, self.column
+        if self.instruction:
+            warp = b.modulo(b.divide(self.unit, WARP), self.group // WARP)
+            row = b.add(b.add(row, b.multiply(warp, 16)), b.divide(b.modulo(self.unit, WARP), 4))
+            column = b.add(column, b.multiply(b.modulo(self.unit, 4), 2))
+        for axis in axes:
+            row = b.add(row, b.multiply(axis.variable, axis.rows))
+            column = b.add(column, b.multiply(axis.variable, axis.columns))
+        return row, column
 
-class TensorSums(Sums):
-    """Sums by warps or warpgroups: four of each matrix of 16 x 8 in each thread."""
+    def _over(self, axes: Sequence[_Axis], body: ir.Statement) -> ir.Statement:
+        return loops_over([(axis.variable, b.index(axis.extent)) for axis in axes], body, "unrolled")
 
-    unit, rows = WARP, 16
-    """Threads that an instruction belongs to, and its rows."""
+    def _place(self) -> tuple[ir.Expression, ...]:
+        """Return the place of a sum of this thread."""
+        return (self.unit, *(axis.variable for axis in self.axes))
 
-    def __init__(self, instruction: str, *what: Any) -> None:
-        self.instruction = instruction
-        super().__init__(*what)
+    # ---- Products ----
 
-    def lay(self) -> None:
-        """Instructions down, matrices across, and what a thread has of each: two of the rows, with three others."""
-        self.shape = self.own_rows // self.rows, self.own_columns // 8, 4
-        self.many, self.across = 2 * self.shape[0], 4
+    def added(self, left: Tile | ir.Buffer, right: Tile) -> ir.Statement:
+        """Return what adds the products of two tiles.
 
-    def own(self) -> tuple[ir.Expression, ir.Expression]:
-        """Return the first row and column of the warp's or warpgroup's sums."""
-        across, number = self.columns // self.own_columns, b.divide(self.thread, self.unit)
-        return b.multiply(b.divide(number, across), self.own_rows), b.multiply(
-            b.modulo(number, across), self.own_columns
+        A left factor in registers lies as the sums of another product do.
+        """
+        term = ir.Variable("term")
+        row, column = self._at(self.axes)
+        a = ir.Load(left.buffer, left.place(row, term)) if isinstance(left, Tile) else ir.Load(left, self._held(term))
+        wide = [b.cast(one, self.buffer.dtype) for one in (a, ir.Load(right.buffer, right.place(column, term)))]
+        added = multiply_add(wide[0], wide[1], ir.Load(self.buffer, self._place()))
+        every = [(term, right.terms), *((axis.variable, axis.extent) for axis in self.axes)]
+        nest = loops_over(
+            [(one, b.index(extent)) for one, extent in every], ir.Store(self.buffer, self._place(), added)
         )
+        if self.instruction:
+            return self._by_warps(nest, left, right)
+        return self._by_threads(nest, a.buffer, right.buffer, right.terms)
 
-    def added(
-        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
-    ) -> ir.Statement:
-        """Return the tensor instructions; a left factor in registers lies as the sums of another product do."""
-        row, column = self.own()
-        depth = 32 * 8 // element_bits(left.dtype)
-        term, i, j = ir.Variable("term"), ir.Variable("i"), ir.Variable("j")
-        first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
-        places = [
-            (slot, first, line) if turn else (slot, line, first)
-            for slot, line, turn in zip(slots, lines, transposed, strict=True)
-        ]
-        if left.memory == "register":
-            places[0] = (i, b.multiply(term, depth // 8), b.index(0))
-        factors = ir.Load(left, places[0]), ir.Load(right, places[1])
-        how = (b.constant(int(turn), "int64") for turn in transposed)
-        call = ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, j, b.index(0))), *factors, *how))
-        body = unrolled(i, self.shape[0], unrolled(j, self.shape[1], call))
-        return unrolled(term, terms // depth, body)
+    def _held(self, term: ir.Expression) -> tuple[ir.Expression, ...]:
+        """Return where a term of this thread's row lies, of a factor that lies as sums do: in another thread."""
+        i, _, half, _ = self.axes
+        other = b.add(b.multiply(b.divide(self.unit, 4), 4), b.divide(b.modulo(term, 8), 2))
+        return other, i.variable, b.divide(term, 8), half.variable, b.modulo(term, 2)
 
-    def each(self, place: Place) -> ir.Statement:
-        """Return what is done with two sums of a row at a time."""
-        (row, column), lane = self.own(), b.modulo(self.thread, WARP)
-        warp = b.modulo(b.divide(self.thread, WARP), self.unit // WARP)
-        i, j, half = ir.Variable("i"), ir.Variable("j"), ir.Variable("half")
-        total = ir.Load(self.buffer, (i, j, ir.Ramp(b.multiply(half, 2), 1, 2)))
-        first = b.add(b.add(row, b.multiply(i, self.rows)), b.multiply(warp, 16))
-        down = b.add(b.add(first, b.divide(lane, 4)), b.multiply(half, 8))
-        beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
-        body = place(Held(down, b.add(column, beside), b.add(b.multiply(i, 2), half), total))
-        for variable, extent in ((half, 2), (j, self.shape[1]), (i, self.shape[0])):
-            body = unrolled(variable, extent, body)
-        return body
+    def _by_threads(self, nest: ir.Statement, left: ir.Buffer, right: ir.Buffer, terms: int) -> ir.Statement:
+        """Return products of columns of the left tile by rows of the right one, both held in registers."""
+        steps = f"""
+        reorder term group row lane
+        cache_read {left.name} at term in register -> left_here
+        cache_read {right.name} at group in register -> right_here
+        split left_here.1 {min(4, self.axes[0].extent)} -> left_here.part left_here.1
+        vectorize left_here.1
+        vectorize right_here.1
+        vectorize lane
+        """
+        near = lower_loops(take(ir.Function("sums", (left, right), 0, nest), parse_schedule(steps)).body)
+        written = "unroll left_here.part\nunroll group\nunroll row\n" + "unroll term\n" * (terms <= WRITTEN_OUT)
+        return taken(near, parse_schedule(written))
 
+    def _by_warps(self, nest: ir.Statement, left: Tile | ir.Buffer, right: Tile) -> ir.Statement:
+        """Return the tensor instructions in the place of the loops that they mean.
 
-class GroupSums(TensorSums):
-    """Sums by warpgroups: of each 64 rows, a warp has 16."""
+        A warpgroup's adds all terms of a tile to 64 rows, and is complete when it returns.
+        """
+        is_group, how = self.group == WARPGROUP, [isinstance(left, Tile) and left.is_transposed, right.is_transposed]
+        columns = self.own_columns if is_group else 0
+        means = {self.instruction: meaning(left, right, self.buffer.dtype, columns)}
+        before, behind = "reorder i j half lane term", "unroll i"
+        if not is_group:
+            before = f"split term {depth_of(right.dtype)} -> term k\nreorder term i j half lane k"
+            behind = "unroll term\nunroll i\nunroll j"
+        tensorized = Tensorize("j" if is_group else "half", self.instruction, means, (self.unit.name,))
+        steps = (*parse_schedule(before), tensorized, *parse_schedule(behind))
+        told = tuple(b.constant(int(one), "int64") for one in ([columns, right.terms] if is_group else []) + how)
 
-    unit, rows = WARPGROUP, 64
+        def rule(one: ir.Statement) -> ir.Statement:
+            return ir.CallExtern(one.name, (*one.arguments, *told)) if isinstance(one, ir.CallExtern) else one
 
-    def added(
-        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
-    ) -> ir.Statement:
-        """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
-        row, column = self.own()
-        i, none = ir.Variable("i"), b.index(0)
-        lines = (b.add(row, b.multiply(i, self.rows)), column)
-        factors = []
-        for buffer, slot, line, turn in zip((left, right), slots, lines, transposed, strict=True):
-            across = 1024 // element_bits(buffer.dtype)
-            place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
-            factors.append(ir.Load(buffer, place))
-        how = (b.constant(number, "int64") for number in (self.own_columns, terms, *map(int, transposed)))
-        call = ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, none, none)), *factors, *how))
-        return unrolled(i, self.shape[0], call)
-
-
-def sums_of(
-    instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
-) -> Sums:
-    """Return sums by an instruction, or by threads without one."""
-    what = name, dtype, columns, own_rows, own_columns, thread
-    if not instruction:
-        return ScalarSums(*what)
-    return (GroupSums if instruction.startswith("wgmma") else TensorSums)(instruction, *what)
+        found = taken(loops_over([(self.unit, b.index(self.units))], nest, "parallel"), steps)
+        assert isinstance(found, ir.For), "a loop over units"
+        return map_statement(found.body, lambda expression: expression, rule)

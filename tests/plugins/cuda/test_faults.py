@@ -105,7 +105,9 @@ FAULTS = {
         "rows", r"(and\.b\d\d \t%\w+, %\w+), 31;", r"\1, 15;", UNORDERED
     ),
     "the columns of a thread are others": Fault("warps", r"(and\.b\d\d \t%\w+, %\w+), 3;", r"\1, 1;", UNORDERED),
-    "the stage of a bulk copy is another one": Fault("bulk", r"(and\.b64 \t%\w+, %\w+), 1;", r"\1, 0;", UNCOVERED),
+    "the stage of a bulk copy is another one": Fault(
+        "bulk", r"(and\.b64 \t%\w+, %\w+), 1;", r"\1, 0;", "it has not waited for the mbarrier"
+    ),
     "the mask of a tail is one too wide": Fault("tail", r"setp\.gt\.u64", "setp.ge.u64", WRONG),
     "the mask of a tail is left out": Fault("tail", r"\t@%p\d+ bra .*\n", "", WRONG),
     "a store is at another place": Fault("tail", r"(st\.shared\S* \t\[%\w+)\+(\d+)\]", r"\1]", UNWRITTEN),

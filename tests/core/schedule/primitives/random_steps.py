@@ -84,6 +84,7 @@ ROWS = (
     (3, "compute_at {made} at {at}"),
     (2, "pipeline {filling} {cache}"),
     (1, "pipeline {one} {written}"),
+    (1, "pipeline_async {filling} {factor} {cache}"),
     (2, "overlap {one} {factor} -> {v} {w}"),
     (1, "skew {first} {factor} {last} 1 -> {v}"),
     (1, "skew {first} 1 {last} {factor} -> {v}"),
@@ -139,8 +140,11 @@ def _row(width: int) -> Extern:
     return instruction
 
 
-EXTERNS = {"dot2": _dot(2), "dot3": _dot(3), "row2": _row(2), "row3": _row(3)}
-"""What computes the instructions."""
+EXTERNS = {
+    "dot2": _dot(2), "dot3": _dot(3), "row2": _row(2), "row3": _row(3), "commit_copies": lambda: None,
+    "wait_copies": lambda pending: None,
+}  # fmt: skip
+"""What computes the instructions; what is near a unit is stored, so that there is nothing to wait for."""
 
 
 def _nests(function: ir.Function) -> list[tuple[ir.For, ...]]:

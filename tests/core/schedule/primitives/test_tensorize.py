@@ -78,3 +78,54 @@ def test_an_instruction_reads_nothing_of_what_it_writes_but_its_sum(body, reason
         return
     with pytest.raises(ScheduleError, match=f"^cannot 'tensorize k sum': {re.escape(reason)}"):
         Tensorize("k", "sum", {"sum": SUM}).apply(function)
+
+
+GROUP = parse_function("""
+function pairs(a: int32[4, m], b: int32[m]) -> (c: int32[4, 2]) {
+  parallel lane < 4 {
+    serial h < 2 { serial k < 2 { c[lane, h] = c[lane, h] + a[lane % 2 * 2 + h, k] * b[k + lane / 2] } }
+  }
+}
+""")
+GROUPS = """
+function f(x: int32[4, 6], y: int32[7]) -> (z: int32[8, 2]) {
+  parallel b < 1 bind "block.x" {
+    allocate sums: int32[8, 2] in register
+    parallel p < 8 { serial o < 2 { sums[p, o] = int32(0) } }
+    serial s < 3 {
+      parallel u < 8 {
+        serial h < 2 {
+          serial k < 2 { sums[u, h] = sums[u, h] + x[u % 2 * 2 + h, s * 2 + k] * y[s * 2 + k + u % 4 / 2] }
+        }
+      }
+    }
+    parallel q < 8 { serial o < 2 { z[q, o] = sums[q, o] } }
+  }
+}
+"""
+STEP = Tensorize("h", "pairs", {"pairs": GROUP}, ("u",))
+
+
+def test_units_of_a_group_pass_their_own_parts_and_the_same_other_operands():
+    changed = STEP.apply(parse_function(GROUPS))
+    assert str(STEP) == "tensorize h pairs by u"
+    assert "call pairs(sums[u, 0], x[0, s * 2], y[s * 2])" in str(changed)
+    assert "call pairs(sums[0], x[0, s * 2], y[s * 2])" in str(apply_schedule(changed, "spmd b 8 thread.x -> thread"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("+ u % 4 / 2]", "+ u % 8 / 2 % 3]", "'y' is not gone through in steps of one"),
+        ("y[s * 2 + k + u % 4 / 2]", "y[s * 2 + k + u % 4 / 2 + u % 4]", "'y' is not gone through in steps of one"),
+        ("x[u % 2 * 2 + h,", "x[u % 2 + h,", "'x' is not gone through in steps of one"),
+        ("sums[u, h] = sums[u, h]", "sums[7 - u, h] = sums[7 - u, h]", "'sums' is not gone through in steps of one"),
+        ("parallel u < 8 {", "parallel u < 7 {", "groups of 4 iterations of 'u' do not all come to 'h' together"),
+        ("parallel u < 8 {", "parallel u < 8 { if u < 5 {", "groups of 4 iterations of 'u' do not all come to 'h'"),
+        ("parallel u < 8 {", "serial u < 8 {", "groups of 4 iterations of 'u' do not all come to 'h' together"),
+    ],
+)
+def test_what_units_of_a_group_do_not_do_together_is_refused(old, new, reason):
+    text = GROUPS.replace(old, new).replace("        }\n      }", f"        }} {'}' * new.count(' if ')}\n      }}")
+    with pytest.raises(ScheduleError, match=f"^cannot 'tensorize h pairs by u': .*{re.escape(reason)}"):
+        STEP.apply(parse_function(text))

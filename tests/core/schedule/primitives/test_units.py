@@ -130,6 +130,37 @@ def test_what_units_cannot_do_together_is_refused(old, new, reason):
     assert str(caught.value) == f"cannot 'spmd b 4 thread.x -> t': {reason}"
 
 
+PARTS = """function parts(x: float32[3, 6, 8]) -> (y: float32[3, 4]) {
+  parallel b < 3 bind "block.x" {
+    allocate sums: float32[4, 2] in register
+    allocate near: float32[8] in shared
+    parallel p < 4 { sums[p, 0] = float32(0.0) }
+    serial s < 6 {
+      parallel i < 8 { near[i] = x[b, s, i] }
+      parallel q < 4 { sums[q, 0] = sums[q, 0] + near[2 * q] * near[7 - q] }
+    }
+    parallel r < 4 { y[b, r] = sums[r, 0] }
+  }
+}"""
+
+
+def test_a_part_of_each_unit_is_memory_of_its_own():
+    changed, x = spmd(PARTS), numbers(3, 6, 8)
+    check_same(changed, [x], run_function(parse_function(PARTS), [x]))
+    text = str(changed)
+    assert "allocate sums: float32[2] in register" in text
+    assert text.count('barrier "block"') == 2, "behind the loads, and behind what uses them"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("sums[r, 0]", "sums[3 - r, 0]"), ("parallel r < 4", "serial r < 4"), ("float32[4, 2]", "float32[5, 2]")],
+)
+def test_what_is_no_part_of_each_unit_alone_is_refused(old, new):
+    with pytest.raises(ScheduleError, match="write 'sums', of which each unit has its own"):
+        spmd(PARTS.replace(old, new))
+
+
 ROWS = """function rows(x: float32[3, 250]) -> (y: float32[3]) {
   serial r < 3 {
     y[r] = float32(1.0)

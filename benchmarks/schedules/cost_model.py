@@ -1,10 +1,10 @@
 """What a learnt model of cost knows of kernels that it has not seen: ``python -m benchmarks.schedules.cost_model``.
 
 Of each kernel the tiles are measured that the model of cycles holds to be best, and random ones; ``--database FILE``
-keeps their times, and takes what is there. Then an eighth of the kernels at a time is held out: how well cycles and
-trees rank their tiles, and how far the best of the first 1, 2, 4 and 8 is from the best of all. With ``--search N``
-each of N kernels is searched with both rankings and equal trials, by trees that know nothing of it, and the two finds
-run in turns. ``--ship`` writes the trees of all kernels into the file that comes with Graft.
+keeps their times, and those that it has are not measured again. Then an eighth of the kernels at a time is held out:
+how well cycles and trees rank their tiles, and how far the best of the first 1, 2, 4 and 8 is from the best of all.
+With ``--search N`` each of N kernels is searched with both rankings and equal trials, by trees that know nothing of
+it, and the two finds run in turns. ``--ship`` writes the trees of all kernels into the file that comes with Graft.
 """
 
 from __future__ import annotations
@@ -170,12 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with TemporaryDirectory() as folder:
         times = Times(chosen.database or Path(folder) / "trials.sqlite3", machine_of(target, 1))
         done = {one.race for one in times.known()}
-        if not done:
-            for text in cases(chosen.random):
-                for workload in workloads(text, target, backend):
-                    if workload.key not in done:
-                        done.add(workload.key)
-                        times.keep(measured(workload, target, builder))
+        for text in cases(chosen.random):
+            for workload in workloads(text, target, backend):
+                if workload.key not in done:
+                    done.add(workload.key)
+                    times.keep(measured(workload, target, builder))
         known = times.known()
     held_out(known)
     if chosen.ship:

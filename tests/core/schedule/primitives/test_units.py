@@ -37,6 +37,12 @@ def test_units_take_turns_and_wait_where_they_meet(units):
     assert str(changed).count('barrier "block"') == (units > 1)
 
 
+def test_a_loop_of_no_iterations_has_no_turns():
+    none = "parallel o < 0 { y[b, o + 20] = x[b, o + 20] }"
+    changed, x = spmd(TWO.replace("parallel i <", f"{none} parallel i <")), numbers(3, 10)
+    check_same(changed, [x], run_function(parse_function(TWO), [x]))
+
+
 def test_each_unit_writes_its_own_memory_and_the_first_one_what_all_see():
     text = str(spmd(TWO))
     assert "if t == 0 {\n        z[b] = best[0]" in text

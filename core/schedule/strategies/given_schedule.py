@@ -11,7 +11,8 @@ from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.schedule_text import numbered_steps, print_schedule, with_names
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
-from graft.core.schedule.products.plain_kernel import plain_kernel
+from graft.core.schedule.products.plain_kernel import plain_kernel, sum_of
+from graft.core.schedule.templates.tiled_nests import plain_nests
 from graft.core.tensor_ir.ir import Buffer
 from graft.errors import ScheduleError
 
@@ -26,7 +27,7 @@ def by_steps(kernel: Kernel, text: str) -> Scheduled:
     line = 0
     taken, packed = list[Step](), dict[Buffer, np.ndarray]()
     try:
-        function = plain_kernel(kernel)
+        function = plain_nests(kernel) if sum_of(kernel) is None else plain_kernel(kernel)
         for number, step in numbered_steps(with_names(text, [one.name for one in kernel.inputs])):
             line = number
             function = step.apply(function)

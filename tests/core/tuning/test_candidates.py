@@ -20,10 +20,12 @@ from graft.core.schedule.parameters import (
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import split_evenly
 from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.templates.space import schedules
 from graft.core.tuning.candidates import STAGES, candidates, is_tunable
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.strategies.attention.test_fused_attention import attention_kernel
 from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
+from tests.core.schedule.strategies.nests.test_fused_rows import SOFTMAX, kernel_of
 
 KERNELS = {
     "matmul": (matmul((128, 64), (64, 96), constant=True)[0], ContractionParameters),
@@ -74,10 +76,16 @@ def test_tiles_that_cut_rows_alike_are_measured_once() -> None:
 
 def test_kernels_without_parameters_are_not_tuned() -> None:
     kernel, _ = KERNELS["matmul"]
-    assert not is_tunable(replace(kernel, anchor=Trait.ELEMENTWISE))
+    assert not is_tunable(replace(kernel, anchor=Trait.SCATTER))
     posit = replace(kernel.stages[0].buffer, dtype="custom[posit]16")
     assert not is_tunable(replace(kernel, stages=(replace(kernel.stages[0], buffer=posit),)))
-    assert candidates(replace(kernel, anchor=Trait.ELEMENTWISE), WIDE, 0, None) == []
+    assert candidates(replace(kernel, anchor=Trait.SCATTER), WIDE, 0, None) == []
+
+
+def test_rows_are_tuned_by_the_tiles_of_their_template() -> None:
+    kernel = kernel_of(SOFTMAX, Trait.ROW_WISE)
+    assert is_tunable(kernel)
+    assert candidates(kernel, WIDE, 0, None) == schedules(kernel, WIDE, 0, None) != []
 
 
 def test_a_contraction_of_no_two_factors_has_no_candidates() -> None:

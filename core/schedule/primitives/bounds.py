@@ -233,6 +233,10 @@ class Guard(Step):
             condition = b.all_of(found)
             return one if condition is None else ir.If(condition, without(one, found))
 
+        if not any(
+            isinstance(one, ir.Store) and one.buffer.name == self.buffer for one in visit.walk_statements(function.body)
+        ):
+            self.fail(f"no buffer that is written is called '{self.buffer}'")
         return with_body(function, visit.map_statement(function.body, lambda expression: expression, rule))
 
 

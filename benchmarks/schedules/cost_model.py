@@ -67,12 +67,12 @@ def workloads(text: str, target: Target, backend: LlvmBackend) -> list[Workload]
     compiled = compile_model(model(text)[0], Request(["llvm"], threads=1, tuned=False))
     groups = (RegionGroups(region, OPERATORS, target, backend) for region in compiled.regions.values())
     kernels = [Measured(one.kernel) for group in groups for one in group.every_kernel()]
-    return [one for one in workloads_of(kernels) if tiled_sum(one.kernel, target) is not None]
+    return [one for one in workloads_of(kernels) if tiled_sum(one.kernel, target, apart=True) is not None]
 
 
 def measured(workload: Workload, target: Target, builder: KernelBuilder) -> list[Timed]:
     """Return the times of a kernel's tiles, which run in turns."""
-    found, draw = tiled_sum(workload.kernel, target), random.Random(workload.key)
+    found, draw = tiled_sum(workload.kernel, target, apart=True), random.Random(workload.key)
     assert found is not None, workload
     every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
     few = every[: len(every) // 3]

@@ -94,7 +94,7 @@ def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple
 
 def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
     """Yield the schedules of all tiles of a kernel, those of the fewest cycles first."""
-    found, nests = tiled_sum(kernel, target), tiled_nests(kernel, target)
+    found, nests = tiled_sum(kernel, target, apart=True), tiled_nests(kernel, target)
     if found is not None:
         every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
         yield from dict.fromkeys(text_of(found, kernel, tile) for tile in every)

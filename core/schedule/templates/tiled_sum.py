@@ -105,6 +105,8 @@ class TiledSum:
     """Whether the last tile of vectors ends where the last axis does, on a machine that switches no lanes off."""
     registers: int = 0
     """Those of the machine."""
+    apart: int = 1
+    """How far elements of a vector lie apart in windows of many channels: so many vectors are loaded for one."""
 
     @property
     def last(self) -> str:
@@ -159,6 +161,8 @@ class TiledSum:
             kept = math.prod(self.reduced.values()) + (tile.count + 1) * tile.vectors + SPARE <= self.registers
             again = 1 if self.overlaps or kept else tile.count
             count = tile.vectors * rows if tile.rows in factor.axes else count * again
+        if self.last in factor.axes and not factor.constants:
+            count *= self.apart
         if self.last not in self.masked & factor.axes:
             return count
         columns = -(-(self.axes[self.last] or TYPICAL) // (tile.vectors * self.lanes))
@@ -293,8 +297,11 @@ class TiledSum:
         return found
 
 
-def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
-    """Return the sum of products that a kernel is; None for others, and where elements of a vector lie apart."""
+def tiled_sum(kernel: Kernel, target: Target, *, apart: bool = False) -> TiledSum | None:
+    """Return the sum of products that a kernel is; None for others.
+
+    Elements of a vector lie apart where windows of few channels are strided, of others ``apart`` alone.
+    """
     epilogue = None if target.machine.is_device else sum_of(kernel)
     if epilogue is None:
         return None
@@ -316,13 +323,15 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         return None
     last = last_of({name: known[name] for name in axes})
     along = anchor.axes[axes.index(last)]
-    if not all(_is_near(one, along, kernel, apart=slides) for side in read for one in side):
+    if not all(_is_near(one, along, kernel, apart=slides or apart) for side in read for one in side):
         return None
     left, right = (_factor(side, names, kernel) for side in read)
     if found is not None and found.window.groups > 1:
         image = left if found.window.image == "left" else right
         left, right = (replace(one, alike=found.window.outputs) if one is image else one for one in (left, right))
-    skewed = None
+    skewed, steps = None, 1
+    if found is not None and not slides and last in "zyx":
+        steps = found.windows.strides["zyx"[-found.windows.rank :].index(last)]
     if found is not None and slides:
         space = "zyx"[-found.windows.rank :]
         across = (space if last == "c" else space[: space.index(last)] if last in space else space[:-1])[-1:]
@@ -339,6 +348,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         skewed,
         not target.machine.masks,
         target.machine.registers,
+        steps,
     )
 
 

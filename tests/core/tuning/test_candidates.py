@@ -67,6 +67,13 @@ def test_the_own_choice_is_varied_by_its_own_family() -> None:
         assert not any(isinstance(one, WinogradParameters) for one in candidates(kernel, without, stage, None))
 
 
+@pytest.mark.parametrize(("size", "strides"), [(7, 4), (3, 3), (3, 4), (5, 1)])
+def test_windows_that_winograd_is_not_for_have_candidates_of_others(size: int, strides: int) -> None:
+    kernel = convolution((1, 16, 30, 30), (32, 16, size, size), strides=[strides] * 2)[0]
+    found = candidates(kernel, WIDE, 0, None)
+    assert found and not any(isinstance(one, WinogradParameters) for one in found)
+
+
 def test_tiles_that_cut_rows_alike_are_measured_once() -> None:
     tiles = best_tiles(64, 3136, "float32", WIDE)
     assert len({(tile.vectors, tile.rows) for tile in tiles}) == len(tiles)

@@ -16,7 +16,7 @@ from graft.core.schedule.parameters import ScheduleParameters
 from graft.core.schedule.primitives.schedule_text import print_schedule
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.templates.space import first, near, points, schedules
-from graft.core.schedule.templates.tiled_sum import MASKED, Tile, TiledSum, tiled_sum
+from graft.core.schedule.templates.tiled_sum import HIDDEN, MASKED, Tile, TiledSum, tiled_sum
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -164,7 +164,7 @@ def test_weights_that_no_register_keeps_are_loaded_for_each_row() -> None:
     assert found is not None
     image, weights = found.factors
     low, tall = (Tile(1, "y", count, order=1, skew=True) for count in (14, 28))
-    assert (found.loads_of(weights, low), found.loads_of(weights, tall)) == (1, 28)
+    assert (found.loads_of(weights, low), found.loads_of(weights, tall)) == (1, 1 + (1 - HIDDEN) * 27)
     assert found.loads_of(image, tall) < 2 * found.loads_of(image, low)
 
 
@@ -208,3 +208,11 @@ def test_vectors_of_elements_that_lie_apart_are_only_searched_for() -> None:
     assert found is not None and found.apart == 2 and schedules(kernel, NARROW, 0, None)
     image, weights = found.factors
     assert found.loads_of(image, Tile(2)) == 2 * 2 * MASKED and found.loads_of(weights, Tile(2)) == 1
+
+
+@pytest.mark.parametrize(("size", "tile"), [((3, 56), (1, 8)), ((5, 112), (1, 8)), ((9, 40), (3, 3))])
+def test_tiles_of_small_windows_are_narrow_and_low(size: tuple[int, int], tile: tuple[int, int]) -> None:
+    (window, pixels), pads = size, [size[0] // 2] * 4
+    kernel = convolution((1, 40, pixels, pixels), (40, 1, window, window), pads=pads, group=40)[0]
+    knobs = schedule(kernel, WIDE).knobs
+    assert (knobs["vectors"], knobs["y"]) == tile

@@ -74,22 +74,22 @@ def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple
     Where nothing near the best is faster and trials are left, the other tiles are measured, the likely fastest first.
     """
     best: ScheduleParameters | None = None
-    runs, spent = dict[ScheduleParameters, Run](), 0
+    runs, tried = dict[ScheduleParameters, Run](), set[ScheduleParameters]()
     rest: Iterator[ScheduleParameters] | None = None
-    while spent < trials:
-        near = schedules(kernel, target, min(spent, 1), best)
-        wanted = [one for one in near if one not in runs][: trials - spent]
+    while len(tried) < trials:
+        near = schedules(kernel, target, min(len(tried), 1), best)
+        wanted = [one for one in near if one not in tried][: trials - len(tried)]
         if not wanted:
             rest = everything(kernel, target) if rest is None else rest
-            wanted = list(islice((one for one in rest if one not in runs), min(BATCH, trials - spent)))
+            wanted = list(islice((one for one in rest if one not in tried), min(BATCH, trials - len(tried))))
         if not wanted:
             break
-        spent += len(wanted)
+        tried.update(wanted)
         runs |= {one: run for one in wanted if (run := bench.add(one)) is not None}
         own = [one for one in dict.fromkeys((*([] if best is None else [best]), *wanted)) if one in runs]
         outcome = race([runs[one] for one in own], lambda: False) if own else None
         best = own[outcome.winner] if outcome is not None else best
-    return best, spent
+    return best, len(tried)
 
 
 def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:

@@ -48,7 +48,7 @@ APART = 8.0
 more than one page."""
 STREAMS, PAGE = 32, 4096
 HIDDEN = 0.75
-"""The share of loads of weights, one for each row of a tile, that products hide, of windows of few elements: `SMALL`."""
+"""The share of loads of weights, one for each row of a tile, that products hide, where windows are `SMALL`."""
 SMALL = 49
 WIDER, TALL, TALLER = 1.15, 10, 1.08
 """What such a tile takes more with each vector beside the first, and with more rows than some (on a Zen 5, AVX-512)."""

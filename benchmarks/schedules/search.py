@@ -50,7 +50,7 @@ CASES = {
     "3x3, strided": "x 1,32,56,56; w 64,32,3,3 : t = Conv<pads=[1,1,1,1],strides=[2,2]>(x, w) y = Relu(t)",
     "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
     "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
-    "Softmax": "x 256,512 : y = Softmax<axis=-1>(x)",
+    "Softmax of 512": "x 256,512 : y = Softmax<axis=-1>(x)",
     "LayerNormalization": "x 128,768; a 768; c 768 : y = LayerNormalization(x, a, c)",
     "columns": "x 13,77,90 : t = Abs(x) k = Constant<value_ints=[1]>() y = ReduceSum<keepdims=0>(t, k)",
     "matrices, transposed": "x 8,128,256 : y = Transpose<perm=[0,2,1]>(x)",

@@ -1,10 +1,10 @@
 """What a learnt model of cost knows of kernels that it has not seen: ``python -m benchmarks.schedules.cost_model``.
 
 Of each kernel the tiles are measured that the model of cycles holds to be best, and random ones; ``--database FILE``
-keeps their times, and takes what is there. Then an eighth of the kernels at a time is held out: how well cycles and
-trees rank their tiles, and how far the best of the first 1, 2, 4 and 8 is from the best of all. With ``--search N``
-each of N kernels is searched with both rankings and equal trials, by trees that know nothing of it, and the two finds
-run in turns. ``--ship`` writes the trees of all kernels into the file that comes with Graft.
+keeps their times, and those that it has are not measured again. Then an eighth of the kernels at a time is held out:
+how well cycles and trees rank their tiles, and how far the best of the first 1, 2, 4 and 8 is from the best of all.
+With ``--search N`` each of N kernels is searched with both rankings and equal trials, by trees that know nothing of
+it, and the two finds run in turns. ``--ship`` writes the trees of all kernels into the file that comes with Graft.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def workloads(text: str, target: Target, backend: LlvmBackend) -> list[Workload]
     compiled = compile_model(model(text)[0], Request(["llvm"], threads=1, tuned=False))
     groups = (RegionGroups(region, OPERATORS, target, backend) for region in compiled.regions.values())
     kernels = [Measured(one.kernel) for group in groups for one in group.every_kernel()]
-    return [one for one in workloads_of(kernels) if tiled_sum(one.kernel, target) is not None]
+    return [one for one in workloads_of(kernels) if tiled_sum(one.kernel, target, apart=True) is not None]
 
 
 def measured(workload: Workload, target: Target, builder: KernelBuilder) -> list[Timed]:
     """Return the times of a kernel's tiles, which run in turns."""
-    found, draw = tiled_sum(workload.kernel, target), random.Random(workload.key)
+    found, draw = tiled_sum(workload.kernel, target, apart=True), random.Random(workload.key)
     assert found is not None, workload
     every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
     few = every[: len(every) // 3]
@@ -170,12 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with TemporaryDirectory() as folder:
         times = Times(chosen.database or Path(folder) / "trials.sqlite3", machine_of(target, 1))
         done = {one.race for one in times.known()}
-        if not done:
-            for text in cases(chosen.random):
-                for workload in workloads(text, target, backend):
-                    if workload.key not in done:
-                        done.add(workload.key)
-                        times.keep(measured(workload, target, builder))
+        for text in cases(chosen.random):
+            for workload in workloads(text, target, backend):
+                if workload.key not in done:
+                    done.add(workload.key)
+                    times.keep(measured(workload, target, builder))
         known = times.known()
     held_out(known)
     if chosen.ship:

@@ -2,6 +2,7 @@
 
 Odd batches and channels, windows of odd shapes, dilations, chains of products, reductions over middle axes, epilogues
 with broadcasts. Tuned, untuned and ONNX Runtime run in turns; what tuning finds is a fault of the model of cycles.
+*limit* is the least time by the machine's multiply-adds and bytes a second (`graft.measure.roofline`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import onnxruntime
 import graft
 from benchmarks.peers import best_turns
 from benchmarks.schedules.cases import model
+from graft.measure.roofline import measure_roofline, traffic_of
 
 CASES = {
     "batch 3, 1x1, 13 to 26": "x 3,13,30,30; w 26,13,1,1 : t = Conv(x, w) y = Relu(t)",
@@ -74,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     own = onnxruntime.SessionOptions()
     own.intra_op_num_threads = 1
-    print("| kernel | strategies | untuned, us | tuned / untuned | untuned / ONNX Runtime |\n|---|---|---:|---:|---:|")
+    head = "| kernel | strategies | untuned, us | tuned / untuned | untuned / ONNX Runtime | limit / untuned |"
+    print(f"{head}\n|---|---|---:|---:|---:|---:|")
+    roofline = measure_roofline()
     ratios = list[tuple[float, float]]()
     for name, text in CASES.items():
         if chosen.only not in name:
@@ -90,7 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ratios.append((times[0] / times[1], times[1] / times[2]))
         calls = (call.schedule for procedure in untuned.description.procedures for call in procedure.calls)
         used = ", ".join(str(one["strategy"]) for one in calls if one)
-        print(f"| {name} | {used} | {1e6 * times[1]:.1f} | {ratios[-1][0]:.2f} | {ratios[-1][1]:.2f} |", flush=True)
+        (procedure,) = untuned.description.procedures
+        limit = sum(map(roofline.seconds, traffic_of(untuned.description, procedure)))
+        shares = " | ".join(f"{one:.2f}" for one in (*ratios[-1], limit / times[1]))
+        print(f"| {name} | {used} | {1e6 * times[1]:.1f} | {shares} |", flush=True)
     if ratios:
         means = (math.prod(column) ** (1 / len(ratios)) for column in zip(*ratios, strict=True))
         print("\ngeometric means {:.3f} and {:.3f}".format(*means))

@@ -1,6 +1,6 @@
-"""What a search finds from the template alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
+"""What a search finds from templates alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
 
-Of each kernel the tiles of the template (`graft.core.schedule.templates`) are measured stage by stage, as tuning does,
+Of each kernel the tiles of its template (`graft.core.schedule.templates`) are measured stage by stage, as tuning does,
 without any hand-written strategy, until nothing near the best is faster, then all others as far as ``--trials`` go.
 *found / untuned* is the best one's time in that of the strategy that the kernel gets untuned, both in turns; with one
 thread, time of the processor.
@@ -24,7 +24,8 @@ from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ScheduleParameters
-from graft.core.schedule.templates.space import points, schedules, text_of
+from graft.core.schedule.templates.space import points, schedules, text_of, texts_of
+from graft.core.schedule.templates.tiled_nests import tiled_nests
 from graft.core.schedule.templates.tiled_sum import tiled_sum
 from graft.core.tuning.race import Run, race, undisturbed
 from graft.core.tuning.search import Bench, Workload
@@ -49,6 +50,12 @@ CASES = {
     "3x3, strided": "x 1,32,56,56; w 64,32,3,3 : t = Conv<pads=[1,1,1,1],strides=[2,2]>(x, w) y = Relu(t)",
     "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
     "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
+    "Softmax of 512": "x 256,512 : y = Softmax<axis=-1>(x)",
+    "LayerNormalization": "x 128,768; a 768; c 768 : y = LayerNormalization(x, a, c)",
+    "columns": "x 13,77,90 : t = Abs(x) k = Constant<value_ints=[1]>() y = ReduceSum<keepdims=0>(t, k)",
+    "matrices, transposed": "x 8,128,256 : y = Transpose<perm=[0,2,1]>(x)",
+    "transposed, then scaled": "x 30,50,70; a 70,1,1 : t = Transpose<perm=[2,0,1]>(x) y = Mul(t, a)",
+    "channels to the front": "x 1,56,56,64 : y = Transpose<perm=[0,3,1,2]>(x)",
 }
 """See `benchmarks.schedules.cases.model`."""
 
@@ -67,30 +74,32 @@ def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple
     Where nothing near the best is faster and trials are left, the other tiles are measured, the likely fastest first.
     """
     best: ScheduleParameters | None = None
-    runs, spent = dict[ScheduleParameters, Run](), 0
+    runs, tried = dict[ScheduleParameters, Run](), set[ScheduleParameters]()
     rest: Iterator[ScheduleParameters] | None = None
-    while spent < trials:
-        near = schedules(kernel, target, min(spent, 1), best)
-        wanted = [one for one in near if one not in runs][: trials - spent]
+    while len(tried) < trials:
+        near = schedules(kernel, target, min(len(tried), 1), best)
+        wanted = [one for one in near if one not in tried][: trials - len(tried)]
         if not wanted:
             rest = everything(kernel, target) if rest is None else rest
-            wanted = list(islice((one for one in rest if one not in runs), min(BATCH, trials - spent)))
+            wanted = list(islice((one for one in rest if one not in tried), min(BATCH, trials - len(tried))))
         if not wanted:
             break
-        spent += len(wanted)
+        tried.update(wanted)
         runs |= {one: run for one in wanted if (run := bench.add(one)) is not None}
         own = [one for one in dict.fromkeys((*([] if best is None else [best]), *wanted)) if one in runs]
         outcome = race([runs[one] for one in own], lambda: False) if own else None
         best = own[outcome.winner] if outcome is not None else best
-    return best, spent
+    return best, len(tried)
 
 
 def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
     """Yield the schedules of all tiles of a kernel, those of the fewest cycles first."""
-    found = tiled_sum(kernel, target)
+    found, nests = tiled_sum(kernel, target, apart=True), tiled_nests(kernel, target)
     if found is not None:
         every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
         yield from dict.fromkeys(text_of(found, kernel, tile) for tile in every)
+    elif nests is not None:
+        yield from texts_of(nests)
 
 
 def in_turns(bench: Bench, found: ScheduleParameters) -> tuple[float, float]:

@@ -14,19 +14,20 @@ from graft.core.schedule.selection.select import strategy_of
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import Anchor, Strategy, StrategyTable
 from graft.core.schedule.templates.space import Cost, schedules
+from graft.core.schedule.templates.tiled_nests import ANCHORS
 from graft.core.types import is_custom
 
 STAGES = 3
 
 
 def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
-    """Whether some strategy for a kernel's anchor has knobs."""
+    """Whether some strategy for a kernel's anchor, or a template, has knobs."""
     sums = kernel.stages[kernel.anchor_stage].value.type if kernel.stages else None
     has_knobs = any(row.candidates is not None for row in _rows(kernel, strategies))
     custom = any(is_custom(stage.buffer.dtype) for stage in kernel.stages)
     if sums is not None and sums.is_integer:
         has_knobs = any(row.candidates is not None and row.is_for_integers for row in _rows(kernel, strategies))
-    return has_knobs and not custom and sums is not None
+    return (has_knobs or kernel.anchor in ANCHORS) and not custom and sums is not None
 
 
 def candidates(

@@ -60,7 +60,7 @@ class Database:
         try:
             self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            raise self._refusal(str(error)) from error
+            raise self.refusal(str(error)) from error
         with self._open() as connection:
             return connection.execute(statement, values).rowcount
 
@@ -75,7 +75,7 @@ class Database:
                 self._prepare(connection)
                 yield connection
         except sqlite3.Error as error:
-            raise self._refusal(str(error)) from error
+            raise self.refusal(str(error)) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Check whose file it is, and make the table in a new one."""
@@ -83,9 +83,9 @@ class Database:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if application not in (0, APPLICATION) or (tables and self.name not in tables):
-            raise self._refusal(f"it holds no table '{self.name}' of Graft")
+            raise self.refusal(f"it holds no table '{self.name}' of Graft")
         if version > self.version:
-            raise self._refusal(f"it is of version {version}, and this Graft knows up to {self.version}")
+            raise self.refusal(f"it is of version {version}, and this Graft knows up to {self.version}")
         if self.name not in tables or application == 0 or version < self.version:
             _patiently(connection, "PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -97,7 +97,8 @@ class Database:
             connection.execute(f"PRAGMA user_version = {self.version}")
             connection.commit()
 
-    def _refusal(self, reason: str) -> DatabaseError:
+    def refusal(self, reason: str) -> DatabaseError:
+        """Return the error that says why the file cannot be used, and what to do."""
         return DatabaseError(
             f"the database of {self.contents} '{self.path}' cannot be used ({reason}); delete it, or name another",
             path=str(self.path),

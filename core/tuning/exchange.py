@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from graft.core.schedule.parameters import from_json, to_json
-from graft.core.tuning.tunings import Row, Tuning
+from graft.core.tuning.tunings import KINDS, Row, Tuning, fault_of
 from graft.errors import TuningError
 from graft.runtime.system.files import write
 
 VERSION = 1
-KINDS: Mapping[str, type | tuple[type, ...]] = {
-    "workload": str, "machine": str, "compiler": str, "label": str, "parameters": (dict, type(None)),
-    "seconds": (int, float), "untuned": (int, float), "stage": int, "form": str, "made": str,
-}  # fmt: skip
-"""What a row has."""
 
 
 def facts(row: Row) -> dict[str, object]:
@@ -54,11 +48,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def _row(number: int, data: object) -> Row:
     given = data if isinstance(data, dict) else {}
-    for name, kind in KINDS.items():
-        if not isinstance(given.get(name), kind) or isinstance(given[name], bool):
-            raise ValueError(f"row {number} has no {name}, or one of another type")
-    for name in ("seconds", "untuned", "stage"):
-        if not 0 <= given[name] < math.inf:
-            raise ValueError(f"row {number} has {name} = {given[name]}, which must be a number from 0 on")
+    if fault := fault_of(given):
+        raise ValueError(f"row {number} {fault}")
     workload, machine, compiler, label, parameters, *others = (given[name] for name in KINDS)
     return Row(workload, machine, compiler, Tuning(label, from_json(json.dumps(parameters)), *others))

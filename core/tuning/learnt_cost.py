@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -58,7 +58,11 @@ class Times:
         """Return all times."""
         question = "SELECT race, features, seconds FROM trials WHERE machine = ? AND seconds < 9e999"
         rows = self._database.rows(question, self.machine)
-        return [Timed(race, json.loads(text), seconds) for race, text, seconds in rows]
+        found = [Timed(race, _features(text), seconds) for race, text, seconds in rows]
+        for one in found:
+            if not (one.features and one.seconds > 0):
+                raise self._database.refusal(f"the times of race '{one.race}' are damaged")
+        return found
 
     def keep(self, times: Iterable[Timed]) -> None:
         """Remember times."""
@@ -69,9 +73,11 @@ class Times:
     def failed(self, kernel: str) -> set[Parameters]:
         """Return the candidates of a kernel, with its compiler, that crashed, hung or were wrong."""
         question = "SELECT features FROM trials WHERE machine = ? AND race = ? AND seconds = 9e999"
-        found = (
-            from_json(text) for (text,) in self._database.rows(question, self.machine, kernel) if not is_void(text)
-        )
+        texts = [text for (text,) in self._database.rows(question, self.machine, kernel)]
+        try:
+            found = [from_json(text) for text in texts if not is_void(text)]
+        except TuningError as error:
+            raise self._database.refusal(str(error)) from error
         return {one for one in found if one is not None}
 
     def fail(self, kernel: str, candidate: Parameters) -> None:
@@ -105,8 +111,10 @@ class LearntCost:
 def trained(times: Sequence[Timed]) -> Any:
     """Return the trees that say by which factor, as a logarithm, cycles are wrong; None if too little is known."""
     races = defaultdict[str, list[Timed]](list)
+    known = Counter(frozenset(one.features) for one in times).most_common(1)  # another Graft's may be others
     for one in times:
-        races[one.race].append(one)
+        if frozenset(one.features) == known[0][0]:
+            races[one.race].append(one)
     rows, wrong = list[Features](), list[float]()
     for own in (own for own in races.values() if len(own) >= FEWEST_TIMES):
         factors = [math.log(one.seconds / one.features[CYCLES]) for one in own]
@@ -146,6 +154,16 @@ def predicted(trees: Any, rows: Sequence[Features]) -> list[float]:
     if trees is None or not rows or trees.feature_name() != _words(rows[0]):
         return cycles
     return [one * math.exp(factor) for one, factor in zip(cycles, trees.predict(_table(rows)), strict=True)]
+
+
+def _features(text: str) -> Features:
+    """Return the numbers of loops that a text says; none if it says something else."""
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    is_good = isinstance(found, dict) and all(isinstance(one, int | float) for one in found.values())
+    return found if is_good and found.get(CYCLES, 0) > 0 else {}
 
 
 def _table(rows: Sequence[Features]) -> Any:

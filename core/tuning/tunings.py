@@ -6,20 +6,26 @@ A row belongs to one workload, machine and compiler: what was measured elsewhere
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from graft.core.machine.target import Target
 from graft.core.schedule.parameters import Parameters, from_json, is_void, to_json
 from graft.core.tuning.database import Database
-from graft.errors import DatabaseError, TuningError
+from graft.errors import TuningError
 
 COLUMNS = """
     workload TEXT, machine TEXT, compiler TEXT, label TEXT NOT NULL, parameters TEXT NOT NULL, seconds REAL NOT NULL,
     untuned REAL NOT NULL, stage INTEGER NOT NULL, PRIMARY KEY (workload, machine, compiler)
 """
 ADDED = ("form TEXT NOT NULL DEFAULT ''", "made TEXT NOT NULL DEFAULT ''")
+KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "workload": str, "machine": str, "compiler": str, "label": str, "parameters": (dict, str, type(None)),
+    "seconds": (int, float), "untuned": (int, float), "stage": int, "form": str, "made": str,
+}  # fmt: skip
+"""What a row has, in the order of the columns."""
 _KEEP = """
     INSERT INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET label = excluded.label,
     parameters = excluded.parameters, seconds = excluded.seconds, untuned = excluded.untuned, stage = excluded.stage,
@@ -97,18 +103,29 @@ class Tunings:
     def _rows(self, question: str, *values: object) -> list[Row]:
         rows = []
         for workload, machine, compiler, label, text, *others in self._database.rows(question, *values):
+            given = dict(zip(KINDS, (workload, machine, compiler, label, text, *others), strict=True))
+            if fault := fault_of(given):
+                raise self._database.refusal(f"the row of '{workload}' {fault}")
             if is_void(text):
                 continue
             try:
                 tuning = Tuning(label, from_json(text), *others)
             except TuningError as error:
-                raise DatabaseError(
-                    f"the database of tuned parameters '{self.path}' cannot be used ({error}); delete it, or name "
-                    "another",
-                    path=str(self.path),
-                ) from error
+                raise self._database.refusal(str(error)) from error
             rows.append(Row(workload, machine, compiler, tuning))
         return rows
+
+
+def fault_of(row: Mapping[str, object]) -> str:
+    """Return what is wrong with the facts of a row, "" if nothing is."""
+    for name, kind in KINDS.items():
+        if not isinstance(row.get(name), kind) or isinstance(row[name], bool):
+            return f"has no {name}, or one of another type"
+    for name in ("seconds", "untuned", "stage"):
+        value = row[name]
+        if not (isinstance(value, int | float) and 0 <= value < math.inf):
+            return f"has {name} = {value}, which must be a number from 0 on"
+    return ""
 
 
 def machine_of(target: Target, threads: int) -> str:

@@ -70,6 +70,10 @@ def test_what_is_given_is_what_the_program_says(tmp_path):
         ("parallel k", "line 1: cannot 'parallel k'"),
         ("pack x 0 4 -> p\nparallel i", "line 1: cannot 'pack x 0 4 -> p': 'x' is no constant"),
         ("spilt k 4 -> a b", "schedule, line 1: there is no primitive 'spilt'"),
+        ("guard k", "line 1: cannot 'guard k': no buffer that is written is called 'k'"),
+        ("pack w 0 2000 -> p", "line 1: cannot 'pack w 0 2000 -> p': 'w' has 2 axes, and panels have 1 to 1024 elem"),
+        ("bind i block.x", "no level 'block' on the machine 'native', which has thread$"),
+        ("cache_read x at k in shared -> near", "no memory 'shared' on the machine 'native', which has "),
     ],
 )
 def test_a_step_that_cannot_be_taken_stops_the_compilation(steps, message):

@@ -65,7 +65,8 @@ def test_a_backend_is_asked_to_tune_all_its_regions_before_it_compiles() -> None
     ((names, seconds),) = vendor.tuned
     assert (len(names), seconds) == (2, 7.0)
     assert compiled.tuning is not None
-    assert compiled.tuning.summary() == "tuned 1 of 1 workloads in 1.0 s: 1 faster, together 2.00x"
+    assert "neg 2x3" in [one.label for one in compiled.tuning.tuned]
+    assert compiled.tuning.summary().startswith("tuned 2 of 2 workloads in ")  # one is of the built-in compiler
     assert compiled.seconds["tune"] > 0
 
 

@@ -35,6 +35,10 @@ from graft.core.tensor_ir.visit import children, free_variables, substitute
 
 FEW = 64
 """Terms of sums that need no others beside them: those of the next vector begin before they end."""
+BESIDE, SUMS = 4, 8
+"""Vectors of elements, and of sums, that are computed side by side."""
+LARGE = 96
+"""Operations of an element that are written once."""
 INTRINSIC_WORK = 15
 """Operations that an intrinsic counts for."""
 CUSTOM_WORK = 15
@@ -75,9 +79,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         return outer_loops(outer, reduce_inner(stage, axis, lanes, machine), threads, machine)
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
         return reduce_columns(stage, outer, axis, lanes, machine, threads)
-    step = lanes
-    if stage.operator is not None and not (axis.is_open and _terms(stage) <= FEW):
-        step = min(lanes * machine.costs.latency, -(-axis.extent // lanes) * lanes)
+    step = lanes * _side_by_side(stage, axis, lanes, machine)
 
     def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> ir.Statement:
         loops = (*(other for other in stage.axes if other is not axis), axis)
@@ -93,6 +95,17 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
         return ir.Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
     return along(stage, axis, threads)
+
+
+def _side_by_side(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> int:
+    """Return how many vectors along an axis are computed together: of sums as many as fit, in blocks of like size."""
+    vectors = -(-axis.extent // lanes)
+    if stage.operator is None:
+        is_long = axis.is_known and axis.extent >= BESIDE * lanes and operations(*stage.expressions) <= LARGE
+        return BESIDE if is_long and len(machine.levels) < 2 else 1
+    if axis.is_open:
+        return 1 if _terms(stage) <= FEW else min(machine.costs.latency, vectors)
+    return -(-vectors // -(-vectors // SUMS)) if vectors else 1
 
 
 def _in_periods(stage: FlatStage, simplifier: Simplifier, lanes: int) -> FlatStage:

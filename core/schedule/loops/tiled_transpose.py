@@ -24,8 +24,11 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
+from graft.core.types import element_bits
 
 SMALLEST_TILE, LARGEST_TILE = 4, 16
+SHARE, FEWEST = 0.5, 4
+"""How much of the nearest cache what a block of tiles reads may take, and the tiles of a block at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Transposition:
     lanes: int
     again: bool
     """Whether an element may be computed twice."""
+
+    def is_dense(self, simplifier: Simplifier) -> bool:
+        """Whether rows that are read lie one behind the other, so that they have all of a cache."""
+        places = (load.indices[0] for load in self.transposed)
+        return all(stride(one, self.along_store.variable, simplifier) == self.along_load.extent for one in places)
 
     @property
     def interleaves(self) -> bool:
@@ -122,12 +130,18 @@ def transposing_nest(
         body = outer_loops([*outer, load_tiles.tasks], body, threads, machine)
         return body, tuple(_rest(stage, found, (found.along_load,), simplifier))
     stores = _tiles(found.along_store, found)
-    few = threads and prod(axis.least for axis in outer) * load_tiles.tasks.least < TASKS
-    shared = [*outer, load_tiles.tasks, *([stores.tasks] if few else [])]
-    inside += [] if few else [stores.tasks]
-    inside += [stores.within] if stores.within else []
     corner = {found.along_store.variable: stores.start, found.along_load.variable: load_tiles.start}
-    body = outer_loops(shared, nested(inside, _tile(stage, found, corner)), threads, machine)
+    body = nested([stores.within] if stores.within else [], _tile(stage, found, corner))
+    blocks, tiles = _blocks(stores.tasks, found, simplifier, machine)
+    if blocks:
+        number = combine("add", combine("mul", blocks[0].variable, tiles.extent), tiles.variable)
+        body = bind([(stores.tasks.variable, number)], body)
+    shared = [*outer, *blocks, load_tiles.tasks]
+    if threads and not blocks and prod(axis.least for axis in shared) < TASKS:
+        shared.append(tiles)
+    else:
+        inside.append(tiles)
+    body = outer_loops(shared, nested(inside, body), threads, machine)
     return body, tuple(_rest(stage, found, (found.along_store, found.along_load), simplifier))
 
 
@@ -150,6 +164,22 @@ class _AxisTiling:
     tasks: LoopAxis
     within: LoopAxis | None
     start: ir.Expression
+
+
+def _blocks(
+    tasks: LoopAxis, found: Transposition, simplifier: Simplifier, machine: Machine
+) -> tuple[list[LoopAxis], LoopAxis]:
+    """Return loops over blocks of tiles, and over a block's: what these read stays in the nearest cache meanwhile."""
+    size = found.along_load.extent * found.lanes * element_bits(found.transposed[0].type.dtype) // 8
+    many = int(machine.cache(1).size * SHARE) // size
+    is_known = tasks.is_known and found.along_load.is_known and len(machine.levels) < 2
+    if not is_known or many < FEWEST or tasks.extent <= many or not found.is_dense(simplifier):
+        return [], tasks
+    many = -(-tasks.extent // -(-tasks.extent // many))
+    block = LoopAxis(ir.Variable(f"{tasks.variable.name}_block"), -(-tasks.extent // many))
+    left = combine("sub", b.index(tasks.extent), combine("mul", block.variable, many))
+    cut = None if tasks.extent % many == 0 else b.minimum(b.index(many), left)
+    return [block], LoopAxis(ir.Variable(f"{tasks.variable.name}_in"), many, cut)
 
 
 def _tiles(axis: LoopAxis, found: Transposition) -> _AxisTiling:

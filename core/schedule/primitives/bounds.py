@@ -16,6 +16,7 @@ from graft.core.schedule.primitives.dependence import accesses, conflicts, reads
 from graft.core.schedule.primitives.loop_order import perfect_nest, renamed
 from graft.core.schedule.primitives.step import (
     Step,
+    all_reach,
     around,
     bounded,
     combine,
@@ -232,6 +233,10 @@ class Guard(Step):
             condition = b.all_of(found)
             return one if condition is None else ir.If(condition, without(one, found))
 
+        if not any(
+            isinstance(one, ir.Store) and one.buffer.name == self.buffer for one in visit.walk_statements(function.body)
+        ):
+            self.fail(f"no buffer that is written is called '{self.buffer}'")
         return with_body(function, visit.map_statement(function.body, lambda expression: expression, rule))
 
 
@@ -271,6 +276,10 @@ class Unswitch(Step):
         if not found:
             return function
         holds = b.all_of([one for one in dict.fromkeys(found.values()) if one != TRUE])
+        if holds is not None and any(isinstance(one, ir.Barrier) for one in visit.walk_statements(loop.body)):
+            units = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For) and one.binding]
+            if not all_reach(function.body, loop, units, holds):
+                self.fail(f"in '{self.loop}' units wait for each other, of which the conditions hold for some")
         fast = _decided(without(loop.body, found), facts, inner, simplifier)
         new = fast if holds is None else ir.If(holds, fast, renamed(loop.body, {}, self.rest))
         return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))

@@ -164,6 +164,11 @@ class Reorder(Step):
                 is_open = not set(_outside(loop, chain)) <= set(_outside(loop, after))  # one around it moved inside
                 if loop.kind == "parallel" and is_open and _meet_in(loop, conflict, after):
                     self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
+        if any(isinstance(one, Barrier) for one in walk_statements(body)):
+            bound = {loop.variable for loop in chain if loop.binding}
+            for loop in (one for one in chain if one.kind == "parallel" and not one.binding):
+                if not bound & set(_outside(loop, after)) <= set(_outside(loop, chain)):
+                    self.fail(f"in '{loop.variable.name}', which is bound to no level, units wait for each other")
 
     def change(self, function: Function) -> Function:
         """Return the function with the loops in another order."""

@@ -14,6 +14,9 @@ from graft.core.schedule.primitives.step import Step, bounded, combine, index, w
 from graft.core.schedule.primitives.vectorize import align
 from graft.core.tensor_ir import ir, visit
 
+LONGEST = 1024
+"""Elements of a panel: what is shorter is filled with zeros."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pack(Step):
@@ -30,8 +33,8 @@ class Pack(Step):
         buffer = buffer_named(self, function, self.buffer)
         if buffer not in function.input_buffers:
             self.fail(f"'{self.buffer}' is no input")
-        if self.axis >= len(buffer.shape) or self.width < 1:
-            self.fail(f"'{self.buffer}' has {len(buffer.shape)} axes, and panels have 1 element or more")
+        if self.axis >= len(buffer.shape) or not 1 <= self.width <= LONGEST:
+            self.fail(f"'{self.buffer}' has {len(buffer.shape)} axes, and panels have 1 to {LONGEST} elements")
         if not all(isinstance(extent, ir.Constant) for extent in buffer.shape):
             self.fail(f"the extents of '{self.buffer}' are not numbers")
         called = [one.statement for one in accesses(function.body, {buffer}) if one.indices is None]

@@ -43,6 +43,7 @@ PRIMITIVES: tuple[type[Step], ...] = (
 MACHINE = "machine "
 INPUT = "@"
 """Before the number of an input."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _INPUTS = re.compile(rf"(?<!\S){INPUT}(\d+)")
 
 
@@ -149,7 +150,7 @@ def _parse(words: list[str], line: int) -> Step:
             many = given.index(following) if following in given else len(given)
             good, values[name], given = many > 0, tuple(given[:many]), given[many:]
         else:
-            good = bool(given) and (kinds[name] != "int" or given[0].isdigit())
+            good = bool(given) and (kinds[name] != "int" or bool(_NUMBER.fullmatch(given[0])))
             values[name] = (int(given.pop(0)) if kinds[name] == "int" else given.pop(0)) if good else ""
         if not good:
             break
@@ -157,5 +158,8 @@ def _parse(words: list[str], line: int) -> Step:
         good = not given
     if not good:
         shown = primitive.form.replace("{", "").replace("}", "")
-        raise ScheduleError(f"schedule, line {line}: '{' '.join(words)}' is not of the form '{shown}'", line=line)
+        numbers = ", with numbers of up to 9 digits" if "int" in kinds.values() else ""
+        raise ScheduleError(
+            f"schedule, line {line}: '{' '.join(words)}' is not of the form '{shown}'{numbers}", line=line
+        )
     return primitive(**values)

@@ -43,6 +43,8 @@ class Skip(Step):
             self.fail(f"'{self.loop}' is {loop.kind} already; skip it before")
         check_lanes(self, function, loop, "conditions")
         count, tests = constant_extent(self, loop), list[ir.Expression]()
+        if count < 1:
+            self.fail(f"'{self.loop}' has no iterations")
         before: ir.Expression | None = None
         for condition in _conditions(loop.body):
             at_ends = self._at_an_end(condition, loop, count, simplifier)

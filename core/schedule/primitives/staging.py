@@ -391,12 +391,12 @@ class ComputeAt(Step):
         """Check that what the buffer is made of stays as it is; return whether it is used behind the loops."""
         block, below = path[position], path[position + 1]
         assert isinstance(block, ir.Block), block
-        here = next(number for number, one in enumerate(block.statements) if one is below)
-        first = next(number for number, one in enumerate(block.statements) if one is makers[0])
+        first, here = (number for number, one in enumerate(block.statements) if one is makers[0] or one is below)
         read = {one.buffer for maker in makers for one in accesses(maker) if one.buffer is not buffer}
         between = [one for one in block.statements[first:here] if not _writes(one, buffer)]
         for one in (*between, below):
-            if any(other.writes and other.buffer in read for other in accesses(one)):
+            waits = any(isinstance(part, ir.Barrier) for part in visit.walk_statements(one))
+            if waits or any(other.writes and other.buffer in read for other in accesses(one)):
                 self.fail(f"what '{self.buffer}' is made of is written before '{self.loop}' is done")
         home = next((n for n, one in enumerate(path) if isinstance(one, ir.Allocate) and one.buffer is buffer), -1)
         repeated = [one for one in path[home + 1 : position] if isinstance(one, ir.For)]

@@ -157,15 +157,15 @@ def around(body: ir.Statement, variable: ir.Variable) -> list[ir.Statement]:
     return found
 
 
-def all_reach(body: ir.Statement, loop: ir.For, units: Sequence[ir.For]) -> bool:
-    """Whether no condition around a loop tells iterations of other loops around it apart."""
+def all_reach(body: ir.Statement, loop: ir.For, units: Sequence[ir.For], *conditions: ir.Expression) -> bool:
+    """Whether no condition around a loop, nor one of more ``conditions`` in it, tells iterations of others apart."""
     apart = {unit.variable for unit in units}
     for one in around(body, loop.variable):
         if isinstance(one, ir.Let) and not apart.isdisjoint(free_variables(one.value)):
             apart.add(one.variable)
-        if isinstance(one, ir.If) and not apart.isdisjoint(free_variables(one.condition)):
-            return False
-    return True
+        if isinstance(one, ir.If):
+            conditions = (*conditions, one.condition)
+    return apart.isdisjoint(free_variables(*conditions))
 
 
 def with_loop(body: ir.Statement, variable: ir.Variable, change: Callable[[ir.For], ir.Statement]) -> ir.Statement:

@@ -175,6 +175,8 @@ class Sharing:
                     f"'{one.buffer.name}' in memory '{one.buffer.memory}' is of one iteration of '{name}'"
                 )
         known = int(extent.value) if isinstance(extent, ir.Constant) else None
+        if known is not None and known < 1:
+            return []
         is_one = known is not None and known <= self.count
         turns = Simplifier()(ir.Binary("div", combine("add", extent, self.count - 1), index(self.count)))
 

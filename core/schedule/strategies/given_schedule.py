@@ -6,27 +6,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from graft.core.machine.machine import Machine
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.schedule_text import numbered_steps, print_schedule, with_names
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
-from graft.core.schedule.products.plain_kernel import plain_kernel
+from graft.core.schedule.products.plain_kernel import plain_kernel, sum_of
+from graft.core.schedule.templates.tiled_nests import plain_nests
 from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.verifying.machine_check import machine_fault
+from graft.core.tensor_ir.visit import walk_statements
 from graft.errors import ScheduleError
 
 NAME = "given"
 
 
-def by_steps(kernel: Kernel, text: str) -> Scheduled:
+def by_steps(kernel: Kernel, text: str, machine: Machine) -> Scheduled:
     """Return a kernel after the steps of a text, each of which proves that it is legal.
 
-    Raises ScheduleError that names the kernel, the line, the step and the reason where one cannot be taken.
+    Raises ScheduleError that names the kernel, the line, the step and the reason where one cannot be taken, and that
+    names what the machine lacks.
     """
     line = 0
     taken, packed = list[Step](), dict[Buffer, np.ndarray]()
     try:
-        function = plain_kernel(kernel)
+        function = plain_nests(kernel) if sum_of(kernel) is None else plain_kernel(kernel)
         for number, step in numbered_steps(with_names(text, [one.name for one in kernel.inputs])):
             line = number
             function = step.apply(function)
@@ -38,6 +43,9 @@ def by_steps(kernel: Kernel, text: str) -> Scheduled:
         raise ScheduleError(
             f"the schedule of kernel '{kernel.name}': {place}{error.message}", kernel=kernel.name, line=line
         ) from error
+    faults = (machine_fault(one, machine) for one in walk_statements(function.body))
+    if fault := next(filter(None, faults), ""):
+        raise ScheduleError(f"the schedule of kernel '{kernel.name}': {fault}", kernel=kernel.name)
     function = replace(lowered(function), origin=kernel.origin)
     return Scheduled(function, packed, strategy=NAME, steps=print_schedule(taken))
 

@@ -209,7 +209,7 @@ class StrategyTable:
         Where a schedule is given as text, that is taken instead; ScheduleError says why it cannot be.
         """
         if isinstance(anchor.parameters, ScheduleParameters):
-            return by_steps(anchor.kernel, anchor.parameters.steps)
+            return by_steps(anchor.kernel, anchor.parameters.steps, target.machine)
         refusals = dict[str, Reject]()
         for row, refused, cycles in self.answers(anchor, target):
             found = row.built(anchor, target) if refused is None else refused

@@ -1,4 +1,4 @@
-"""The tiles of a sum that are worth measuring: the best by a model of cycles, then those near the best."""
+"""The tiles of a kernel that are worth measuring: the best by a model of cycles, then those near the best."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
 from graft.core.schedule.templates.descent import Space
 from graft.core.schedule.templates.features import Features, features
+from graft.core.schedule.templates.tiled_nests import TiledNests, tiled_nests
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 
 FIRST = 8
@@ -49,13 +50,15 @@ def schedules(
 ) -> list[ScheduleParameters]:
     """Return the schedules of a kernel that are worth measuring in a stage of tuning, the likely fastest first.
 
-    Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that is
-    no sum of products, nor near what is no point of the template.
+    Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that no
+    template takes, nor near what is no point of it.
     """
-    found = tiled_sum(kernel, target)
+    found, own = tiled_sum(kernel, target, apart=True), of_family(best, ScheduleParameters)
     if found is None:
-        return []
-    own = of_family(best, ScheduleParameters)
+        nests = tiled_nests(kernel, target)
+        if nests is None or (stage and own is None):
+            return []
+        return texts_of(nests, own) if stage else texts_of(nests)[:FIRST]
     if stage == 0:
         tiles = first(found, target, cost)
     else:
@@ -68,6 +71,15 @@ def schedules(
     if cost is not None:
         cost.described |= {text: features(found, tile, target.machine) for text, tile in texts.items()}
     return [one for one in texts if stage == 0 or one != own]
+
+
+def texts_of(found: TiledNests, best: ScheduleParameters | None = None) -> list[ScheduleParameters]:
+    """Return the schedules of all tiles, the likely best first, or of those near ``best`` if that is given."""
+    texts = {tile: ScheduleParameters(print_schedule([*found.steps(tile)])) for tile in found.first()}
+    if best is not None:
+        own = next((tile for tile, text in texts.items() if text == best), None)
+        texts = {} if own is None else {tile: texts[tile] for tile in Space.of(texts).near(own)}
+    return [one for one in dict.fromkeys(texts.values()) if one.steps and one != best]
 
 
 def text_of(found: TiledSum, kernel: Kernel, tile: Tile) -> ScheduleParameters:

@@ -47,6 +47,11 @@ APART = 8.0
 """What a vector of an image's row costs where more rows than `STREAMS` are read and written side by side, which lie on
 more than one page."""
 STREAMS, PAGE = 32, 4096
+HIDDEN = 0.75
+"""The share of loads of weights, one for each row of a tile, that products hide, where windows are `SMALL`."""
+SMALL = 49
+WIDER, TALL, TALLER = 1.15, 10, 1.08
+"""What such a tile takes more with each vector beside the first, and with more rows than some (on a Zen 5, AVX-512)."""
 SPARE = 4
 """Registers besides those of sums, of what a step loads, and of weights that stay."""
 PARALLEL = 3
@@ -107,6 +112,8 @@ class TiledSum:
     """Whether the last tile of vectors ends where the last axis does, on a machine that switches no lanes off."""
     registers: int = 0
     """Those of the machine."""
+    apart: int = 1
+    """How far elements of a vector lie apart in windows of many channels: so many vectors are loaded for one."""
 
     @property
     def last(self) -> str:
@@ -139,7 +146,19 @@ class TiledSum:
         loaded = sum(self.loads_of(factor, tile) for factor in self.factors)
         products = tile.vectors * tile.count / costs.fused
         step = max(products, loaded / costs.loads, costs.latency) + costs.load * loaded
-        return tiles * (steps * step + STORED * tile.vectors * tile.count + APART * self._rows_apart(tile, machine))
+        stored, apart = STORED * tile.vectors * tile.count, APART * self._rows_apart(tile, machine)
+        return tiles * (steps * step + stored + apart) * self._slower(tile)
+
+    @property
+    def _is_small_window(self) -> bool:
+        return 0 < math.prod(self.reduced.values()) <= SMALL
+
+    def _slower(self, tile: Tile) -> float:
+        """Return by what wide and tall tiles of windows that share rows are slower than their loads and products."""
+        if not tile.skew or self.overlaps or self.last == "c" or not self._is_small_window:
+            return 1.0
+        is_tall = tile.count > (2 * TALL if self.axes[tile.rows] == tile.count else TALL)
+        return float(WIDER ** (tile.vectors - 1) * (TALLER if is_tall else 1))
 
     def _rows_apart(self, tile: Tile, machine: Machine) -> int:
         """Return the vectors of an image's rows that a tile reads, if these are too many to be fetched ahead."""
@@ -159,8 +178,11 @@ class TiledSum:
             # Rows are at different places of the window at a time: where no registers are left for all weights, with
             # AVX-512 tiles wait for them, but not with AVX2 (measured on a Zen 5).
             kept = math.prod(self.reduced.values()) + (tile.count + 1) * tile.vectors + SPARE <= self.registers
-            again = 1 if self.overlaps or kept else tile.count
+            hidden = HIDDEN if self._is_small_window else 0.0
+            again = 1 if self.overlaps or kept else tile.count - hidden * (tile.count - 1)
             count = tile.vectors * rows if tile.rows in factor.axes else count * again
+        if self.last in factor.axes and not factor.constants:
+            count *= self.apart
         if self.last not in self.masked & factor.axes:
             return count
         columns = -(-(self.axes[self.last] or TYPICAL) // (tile.vectors * self.lanes))
@@ -322,8 +344,11 @@ class TiledSum:
         return found
 
 
-def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
-    """Return the sum of products that a kernel is; None for others, and where elements of a vector lie apart."""
+def tiled_sum(kernel: Kernel, target: Target, *, apart: bool = False) -> TiledSum | None:
+    """Return the sum of products that a kernel is; None for others.
+
+    Elements of a vector lie apart where windows of few channels are strided, of others ``apart`` alone.
+    """
     epilogue = None if target.machine.is_device else sum_of(kernel)
     if epilogue is None:
         return None
@@ -345,13 +370,15 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         return None
     last = last_of({name: known[name] for name in axes})
     along = anchor.axes[axes.index(last)]
-    if not all(_is_near(one, along, kernel, apart=slides) for side in read for one in side):
+    if not all(_is_near(one, along, kernel, apart=slides or apart) for side in read for one in side):
         return None
     left, right = (_factor(side, names, kernel) for side in read)
     if found is not None and found.window.groups > 1:
         image = left if found.window.image == "left" else right
         left, right = (replace(one, alike=found.window.outputs) if one is image else one for one in (left, right))
-    skewed = None
+    skewed, steps = None, 1
+    if found is not None and not slides and last in "zyx":
+        steps = found.windows.strides["zyx"[-found.windows.rank :].index(last)]
     if found is not None and slides:
         space = "zyx"[-found.windows.rank :]
         across = (space if last == "c" else space[: space.index(last)] if last in space else space[:-1])[-1:]
@@ -368,6 +395,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         skewed,
         not target.machine.masks,
         target.machine.registers,
+        steps,
     )
 
 

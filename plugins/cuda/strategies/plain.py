@@ -11,12 +11,13 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.fused_stages import CHEAP
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.primitives.plain_nest import element
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
-from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
+from graft.core.schedule.strategies.nests.generic_nest import with_epilogues
 from graft.core.schedule.strategies.sequential.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.strategy import Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir

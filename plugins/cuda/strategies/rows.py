@@ -18,15 +18,16 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import finish, joined
 from graft.core.schedule.loops.flat_stages import FlatStage, Layout, LoopAxis, collapse, collapse_own, flatten, stride
+from graft.core.schedule.loops.fused_stages import fuse
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
+from graft.core.schedule.loops.kept_stages import keep_costly, with_reciprocals
 from graft.core.schedule.loops.loop_frames import nested, taken
 from graft.core.schedule.loops.nest import named
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
 from graft.core.schedule.primitives.schedule_text import parse_schedule
 from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
-from graft.core.schedule.strategies.nests.fused_rows import keep_costly, with_reciprocals
-from graft.core.schedule.strategies.nests.generic_nest import fuse, with_epilogues
+from graft.core.schedule.strategies.nests.generic_nest import with_epilogues
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential

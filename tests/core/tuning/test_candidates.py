@@ -20,10 +20,12 @@ from graft.core.schedule.parameters import (
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import split_evenly
 from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.templates.space import schedules
 from graft.core.tuning.candidates import STAGES, candidates, is_tunable
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.strategies.attention.test_fused_attention import attention_kernel
 from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
+from tests.core.schedule.strategies.nests.test_fused_rows import SOFTMAX, kernel_of
 
 KERNELS = {
     "matmul": (matmul((128, 64), (64, 96), constant=True)[0], ContractionParameters),
@@ -65,6 +67,13 @@ def test_the_own_choice_is_varied_by_its_own_family() -> None:
         assert not any(isinstance(one, WinogradParameters) for one in candidates(kernel, without, stage, None))
 
 
+@pytest.mark.parametrize(("size", "strides"), [(7, 4), (3, 3), (3, 4), (5, 1)])
+def test_windows_that_winograd_is_not_for_have_candidates_of_others(size: int, strides: int) -> None:
+    kernel = convolution((1, 16, 30, 30), (32, 16, size, size), strides=[strides] * 2)[0]
+    found = candidates(kernel, WIDE, 0, None)
+    assert found and not any(isinstance(one, WinogradParameters) for one in found)
+
+
 def test_tiles_that_cut_rows_alike_are_measured_once() -> None:
     tiles = best_tiles(64, 3136, "float32", WIDE)
     assert len({(tile.vectors, tile.rows) for tile in tiles}) == len(tiles)
@@ -74,10 +83,16 @@ def test_tiles_that_cut_rows_alike_are_measured_once() -> None:
 
 def test_kernels_without_parameters_are_not_tuned() -> None:
     kernel, _ = KERNELS["matmul"]
-    assert not is_tunable(replace(kernel, anchor=Trait.ELEMENTWISE))
+    assert not is_tunable(replace(kernel, anchor=Trait.SCATTER))
     posit = replace(kernel.stages[0].buffer, dtype="custom[posit]16")
     assert not is_tunable(replace(kernel, stages=(replace(kernel.stages[0], buffer=posit),)))
-    assert candidates(replace(kernel, anchor=Trait.ELEMENTWISE), WIDE, 0, None) == []
+    assert candidates(replace(kernel, anchor=Trait.SCATTER), WIDE, 0, None) == []
+
+
+def test_rows_are_tuned_by_the_tiles_of_their_template() -> None:
+    kernel = kernel_of(SOFTMAX, Trait.ROW_WISE)
+    assert is_tunable(kernel)
+    assert candidates(kernel, WIDE, 0, None) == schedules(kernel, WIDE, 0, None) != []
 
 
 def test_a_contraction_of_no_two_factors_has_no_candidates() -> None:

@@ -13,6 +13,7 @@ from graft.core.schedule.templates.features import CYCLES, features
 from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tuning import learnt_cost
 from graft.core.tuning.learnt_cost import SHIPPED, LearntCost, Timed, Times, _words, predicted, ship, shipped, trained
+from graft.errors import DatabaseError
 from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
 
@@ -101,3 +102,32 @@ def test_without_the_library_cycles_stay_and_that_is_said_once(
     assert [record.message for record in caplog.records] == [
         "candidates are ranked by the model of cycles alone: `pip install graft-compiler[tune]` learns"
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("features", "x"), ("features", "[]"), ("features", "{}"), ("features", '{"cycles": 0}'),
+        ("features", '{"cycles": "x"}'), ("seconds", 0.0), ("seconds", -1.0),
+    ],
+)  # fmt: skip
+def test_times_that_are_damaged_are_named(tmp_path: Path, column: str, value: object) -> None:
+    times = Times(tmp_path / "trials.sqlite3", "here")
+    times.keep([Timed("race 0", {CYCLES: 5.0}, 1.0)])
+    times._database.write(f"UPDATE trials SET {column} = ?", value)
+    with pytest.raises(DatabaseError, match=r"cannot be used \(the times of race 'race 0' are damaged\)"):
+        times.known()
+
+
+def test_candidates_that_failed_and_are_damaged_are_named(tmp_path: Path) -> None:
+    times = Times(tmp_path / "trials.sqlite3", "here")
+    times.fail("kernel", ScheduleParameters("unroll i\n"))
+    times._database.write("UPDATE trials SET features = 'x'")
+    with pytest.raises(DatabaseError, match=r"cannot be used \(parameters 'x' are no JSON"):
+        times.failed("kernel")
+
+
+def test_times_of_other_numbers_than_most_teach_nothing() -> None:
+    pytest.importorskip("lightgbm", reason="LightGBM is not installed: pip install 'graft-compiler[tune]'")
+    other = [Timed("other 0", {CYCLES: 5.0 + number, "new": 1.0}, 1.0) for number in range(8)]
+    assert trained([*other, *races(30)]).feature_name() == ["bad", "idle"]

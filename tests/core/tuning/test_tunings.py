@@ -13,7 +13,7 @@ from graft.core.machine.machine import Machine, Memory
 from graft.core.machine.target import Target
 from graft.core.schedule.parameters import ContractionParameters, WinogradParameters
 from graft.core.tuning.database import Database
-from graft.core.tuning.tunings import COLUMNS, Row, Tuning, Tunings, machine_of, workload_key
+from graft.core.tuning.tunings import ADDED, COLUMNS, Row, Tuning, Tunings, machine_of, workload_key
 from graft.errors import DatabaseError
 
 FIRST = Tuning("matmul 4x5, 5x6", ContractionParameters(rows=3, packing="packed at once"), 1.5e-3, 2e-3, 1)
@@ -120,3 +120,24 @@ def test_parameters_of_an_earlier_version_are_void(path: Path) -> None:
     row = '{"family": "depthwise", "chains": 4}'
     database.write(f"INSERT INTO tunings VALUES ('key', 'here', 'now', 'x', '{row}', 1, 1, 1)")
     assert Tunings(path, "here", "now").known() == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "fault"),
+    [
+        ("parameters", b"\xff", "has no parameters, or one of another type"),
+        ("seconds", -1, "has seconds = -1.0, which must be a number from 0 on"),
+        ("seconds", float("inf"), "has seconds = inf, which must be a number from 0 on"),
+        ("untuned", "x", "has no untuned, or one of another type"),
+        ("stage", -3, "has stage = -3, which must be a number from 0 on"),
+    ],
+)
+def test_a_row_that_is_damaged_is_named(path: Path, column: str, value: object, fault: str) -> None:
+    Tunings(path, "here", "now").keep("key", Tuning("x", None, 1.0, 1.0, 1))
+    Database(path, "tunings", COLUMNS, "tuned parameters", ADDED).write(f"UPDATE tunings SET {column} = ?", value)
+    with pytest.raises(DatabaseError) as caught:
+        Tunings(path, "here", "now").known()
+    assert str(caught.value) == (
+        f"the database of tuned parameters '{path}' cannot be used (the row of 'key' {fault}); delete it, or name "
+        "another"
+    )

@@ -48,6 +48,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import substitute
+from graft.core.types import element_bits
 
 MOST_SUMS = 16
 """Sums of a tile, each in a vector."""
@@ -76,8 +77,7 @@ class FewColumns:
     @property
     def rows(self) -> int:
         """The rows of a tile."""
-        most = max(1, min(MOST_ROWS, MOST_SUMS // self.parts.width))
-        return most if self.parts.height == VARIES else min(most, self.parts.height)
+        return rows_of(self.parts)
 
     def function(self) -> Function:
         """Return the kernel in loops."""
@@ -182,8 +182,18 @@ def saves(parts: Contraction, lanes: int, target: Target) -> bool:
     """
     if parts.width == 1 and not parts.multiply.dot:
         return False
-    along = parts.width * (-(-parts.terms // lanes) / target.machine.costs.loads + ADDED)
-    return along < parts.terms / target.machine.costs.fused
+    machine = target.machine
+    along = parts.width * (-(-parts.terms // lanes) / machine.costs.loads + ADDED)
+    size = parts.width * parts.terms * element_bits(parts.right.type.dtype) // 8
+    if size > machine.cache(1).size and (parts.height == VARIES or parts.height >= MOST_ROWS):
+        along = max(along, size / rows_of(parts) / machine.cache(2).bandwidth)  # each tile of rows reads it again
+    return along < parts.terms / machine.costs.fused
+
+
+def rows_of(parts: Contraction) -> int:
+    """Return the rows of a tile."""
+    most = max(1, min(MOST_ROWS, MOST_SUMS // parts.width))
+    return most if parts.height == VARIES else min(most, parts.height)
 
 
 def _found(anchor: Anchor, target: Target) -> FewColumns | None:

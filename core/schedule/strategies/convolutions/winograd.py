@@ -135,8 +135,8 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
     """Return each size of pieces, the likely best first, then other blocks, then other register tiles."""
-    own = _own(anchor, target)
-    if own is None or own.direct is not None or target.precision == "bf16":
+    own, wanted = _own(anchor, target), replace(anchor, parameters=WinogradParameters(WINDOW - 1))
+    if own is None or own.direct is not None or target.precision == "bf16" or not _applies(wanted, target):
         return []
     ranked = sorted(plans(own, target), key=lambda one: one.cycles_of(own.pieces(one.transform)))
     sizes = [WinogradParameters(one.transform.outputs, columns=one.columns) for one in ranked]

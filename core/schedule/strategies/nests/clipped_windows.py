@@ -16,10 +16,11 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.schedule.loops.fused_stages import fuse
 from graft.core.schedule.loops.separable import separated
 from graft.core.schedule.loops.small_images import is_small
 from graft.core.schedule.primitives.rfactor import identity_of
-from graft.core.schedule.strategies.nests.generic_nest import fuse, schedule_stages
+from graft.core.schedule.strategies.nests.generic_nest import schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchors import Pooling
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable

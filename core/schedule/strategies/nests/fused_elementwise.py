@@ -8,10 +8,11 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.fused_stages import fuse, leading_tables
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.loops.table_blocks import is_open
-from graft.core.schedule.strategies.nests.generic_nest import fuse, leading_tables, schedule_stages
+from graft.core.schedule.strategies.nests.generic_nest import schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Buffer, Load, Stage
 from graft.core.tensor_ir.visit import loads

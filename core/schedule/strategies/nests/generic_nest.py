@@ -17,7 +17,6 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import (
-    USUAL,
     FlatStage,
     Layout,
     LoopAxis,
@@ -26,9 +25,10 @@ from graft.core.schedule.loops.flat_stages import (
     collapse_own,
     flatten,
 )
+from graft.core.schedule.loops.fused_stages import common_rows, fuse, leading_tables, uses_of
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.loops.loop_frames import is_shared, lanes_of, outer_loops
-from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
+from graft.core.schedule.loops.nest import choose_axis, nest, work
 from graft.core.schedule.loops.side_by_side import side_by_side
 from graft.core.schedule.loops.table_blocks import in_blocks, is_open, read_along
 from graft.core.schedule.primitives.vectorize import finished
@@ -38,65 +38,11 @@ from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
-CHEAP = 4
-"""Operations that are rather repeated than kept in memory."""
-ROW = 256
-"""Elements of a row of stages that do not reduce."""
-TABLE = 8
-"""How many times as large as a table what reads it must be, to be worth the memory."""
-SMALL_TABLE = 1 << 14
-"""Elements of a table of several axes."""
-SHORT_ROW = 8
-"""Elements that a row of stages with reductions should have at least."""
-
 
 def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages."""
     stages = fuse(kernel.stages, kernel.outputs)
     return schedule_stages(kernel, stages, target)
-
-
-def leading_tables(stages: Sequence[ir.Stage]) -> tuple[ir.Stage, ...]:
-    """Return the stages in front that read nothing but each other, where something larger reads them.
-
-    They are of one axis, or small and dear.
-    """
-    tables: list[ir.Stage] = []
-    made: set[ir.Buffer] = set()
-    for stage in stages[:-1]:
-        if not made.issuperset(load.buffer for load in loads(*stage_expressions(stage))):
-            break
-        is_dear = stage.reduction is not None or operations(stage.value) > CHEAP
-        if (len(stage.axes) != 1 or stage.reduction is not None) and not (is_dear and _size(stage) <= SMALL_TABLE):
-            break
-        tables.append(stage)
-        made.add(stage.buffer)
-    largest = max(map(_size, tables), default=0)
-    return tuple(tables) if largest * TABLE <= max(map(_size, stages), default=0) else ()
-
-
-def _size(stage: ir.Stage) -> int:
-    return counted(stage.buffer.shape)
-
-
-def counted(extents: Sequence[ir.Expression]) -> int:
-    """Return the product of extents, each as choices count it."""
-    return prod(int(one.value) if isinstance(one, ir.Constant) else USUAL for one in extents)
-
-
-def fuse(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
-    """Inline the stages that are cheap to repeat, or whose every element is used once; tables in front stay."""
-    uses = {stage.buffer: _uses(stage.buffer, stages) for stage in stages}
-    tables = {stage.buffer for stage in leading_tables(stages)}
-
-    def wanted(stage: ir.Stage) -> bool:
-        if stage.buffer in tables:
-            return False
-        readers = uses[stage.buffer]
-        once = len(readers) == 1 and space(readers[0]) <= space(stage)
-        return once or operations(stage.value) <= CHEAP
-
-    return inline_stages(stages, outputs, wanted)
 
 
 def with_epilogues(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
@@ -105,7 +51,7 @@ def with_epilogues(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> 
     position = 0
     while position < len(result):
         stage = result[position]
-        readers = [other for other in result if other is not stage and _uses(stage.buffer, [other])]
+        readers = [other for other in result if other is not stage and uses_of(stage.buffer, [other])]
         joined = None
         if len(readers) == 1 and stage.reduction is not None and stage.buffer not in outputs:
             joined = with_epilogue(stage, readers[0])
@@ -138,17 +84,6 @@ def with_epilogue(stage: ir.Stage, reader: ir.Stage) -> ir.Stage | None:
     return ir.Stage(
         reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin, stage.structure
     )
-
-
-def _uses(buffer: ir.Buffer, stages: Sequence[ir.Stage]) -> list[ir.Stage]:
-    """Return the stages that read a buffer, once for each distinct load."""
-    return [stage for stage in stages for load in loads(*stage_expressions(stage)) if load.buffer is buffer]
-
-
-def space(stage: ir.Stage) -> int:
-    """Return the number of times a stage evaluates its value."""
-    axes = () if stage.reduction is None else stage.reduction.axes
-    return counted([*stage.buffer.shape, *(axis.extent for axis in axes)])
 
 
 def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) -> Scheduled:
@@ -226,12 +161,12 @@ def _homes(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> dict[ir.
     """Return what lies between stages, of a size that varies, but may lie in a result until that is computed."""
     found = dict[ir.Buffer, ir.Buffer]()
     for stage in stages:
-        buffer, readers = stage.buffer, [one for one in stages if _uses(stage.buffer, [one])]
+        buffer, readers = stage.buffer, [one for one in stages if uses_of(stage.buffer, [one])]
         if buffer in outputs or constant_shape(buffer) is not None or not readers:
             continue
         last = readers[-1]
         alike = last.buffer.shape == buffer.shape and last.buffer.dtype == buffer.dtype and last.reduction is None
-        is_free = last.buffer in outputs and last.buffer not in found.values() and not _uses(last.buffer, stages)
+        is_free = last.buffer in outputs and last.buffer not in found.values() and not uses_of(last.buffer, stages)
         if alike and is_free and reads_at_own_index(last, buffer):
             found[buffer] = last.buffer
     return found
@@ -285,38 +220,6 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ma
     joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
     lanes = lanes_of(joined, machine)
     return joined if choose_axis(joined, simplifier, lanes, machine.costs.latency) is axis else None
-
-
-def common_rows(stages: Sequence[ir.Stage], between: Sequence[ir.Buffer] = ()) -> int:
-    """Return the number of leading axes along which the stages are independent of each other.
-
-    Rows are made long enough for vectors where that is possible; a row of what lies ``between`` stages has a size that
-    is known, since each thread keeps one.
-    """
-    shapes = [stage.buffer.shape for stage in stages]
-    produced = {stage.buffer for stage in stages}
-    if len(stages) == 1:
-        return 0
-    reduces = any(stage.reduction is not None for stage in stages)
-    best = 0
-    for rows in range(min(map(len, shapes)), 0, -1):
-        same = all(shape[:rows] == shapes[0][:rows] for shape in shapes)
-        known = all(isinstance(extent, ir.Constant) for one in between for extent in one.shape[rows:])
-        if not same or not known or not all(_stays_in_row(stage, produced, rows) for stage in stages):
-            continue
-        if max(counted(shape[rows:]) for shape in shapes) >= (SHORT_ROW if reduces else ROW):
-            return rows
-        best = best or rows
-    return best if reduces else 0
-
-
-def _stays_in_row(stage: ir.Stage, produced: set[ir.Buffer], rows: int) -> bool:
-    """Whether a stage reads intermediate results only in the row that it writes."""
-    return all(
-        all(index is axis for index, axis in zip(load.indices[:rows], stage.axes, strict=False))
-        for load in loads(*stage_expressions(stage))
-        if load.buffer in produced
-    )
 
 
 STRATEGY = Strategy("generic_nest", frozenset(Trait), of_kernel(schedule_generic), varies=None)

@@ -12,11 +12,12 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.column_reduction import column_blocks, reads_row_by_row
 from graft.core.schedule.loops.flat_stages import Layout, collapse_own, constant_extent, flatten
+from graft.core.schedule.loops.fused_stages import fuse, space
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.loop_frames import TASKS, lanes_of
 from graft.core.schedule.loops.nest import choose_axis
 from graft.core.schedule.primitives.rfactor import identity_of
-from graft.core.schedule.strategies.nests.generic_nest import fuse, schedule_stages, space
+from graft.core.schedule.strategies.nests.generic_nest import schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Axis, Binary, Buffer, Constant, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier

@@ -99,3 +99,15 @@ def test_of_open_extents_as_many_elements_change_places(rows: int, columns: int)
     for count in (columns, 1, 0, 16):
         x = numbers((rows, count))
         np.testing.assert_array_equal(program(x), -x.T)
+
+
+@pytest.mark.parametrize(("rows", "columns", "blocked"), [(300, 50, True), (1000, 35, True), (300, 700, False)])
+def test_rows_are_transposed_in_blocks_that_stay_in_the_nearest_cache(rows: int, columns: int, blocked: bool) -> None:
+    function = loops(
+        f"input a: float32[{rows}, {columns}]\nstage c: float32[{columns}, {rows}] at (i, j) = a[j, i] as elementwise()"
+    )
+    x = numbers((rows, columns))
+    np.testing.assert_array_equal(run_function(function, [x.ravel()])[0], x.T.ravel())
+    assert ("_block" in print_function(function)) == blocked
+    apart = f"input a: float32[{rows}, 3, {columns}]\nstage c: float32[{columns}, {rows}] at (i, j) = a[j, 1, i]"
+    assert "_block" not in print_function(loops(f"{apart} as elementwise()"))

@@ -1,4 +1,7 @@
-"""Random lists of steps over names that a function has, and the check that those that are taken keep the result."""
+"""Random lists of steps over names that a function has, and the check that those that are taken keep the result.
+
+Some steps need others before them: these are drawn together.
+"""
 
 import random
 from collections.abc import Collection, Mapping
@@ -29,7 +32,7 @@ from graft.errors import CompileError, ScheduleError
 
 
 def random_step(draw: random.Random, function: ir.Function, number: int, instructions: Collection[str] = ()) -> str:
-    """Return a step over names that the function has; its own names end with ``number``.
+    """Return a step, or a few in lines, over names that the function has; its own names end with ``number``.
 
     Constants are packed, and instructions put in the place of loops, where there are ``instructions``.
     """
@@ -51,6 +54,10 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
     below = [each.variable.name for each in loops(loop.body)]
     bound = [name.variable.name for name in known if name.binding and loop in loops(name)][1:]
     made, at = _before(draw, function) if "{made}" in row else ("", "")
+    around, each, total = draw.choice(_reductions(function) or [(other, one, "none")])
+    across, along = draw.choice(_pairs(function) or [(one, other)])
+    added, kind = draw.choice(_added(function) or [(one, "dot")])
+    tested = draw.choice([name for name in known if isinstance(name.body, ir.If | ir.Let)] or [loop])
     return row.format(
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
@@ -59,7 +66,8 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
         room=draw.randint(3, 9), inner=" ".join(draw.sample(below, min(len(below), draw.randint(1, 3))) or [other]),
         block=draw.choice([each.variable.name for each in known if each.binding] or [one]),
         constant=constant.name, axis=draw.randrange(max(1, len(constant.shape))),
-        short=short, instruction=instruction,
+        short=short, instruction=instruction, around=around, each=each, total=total, across=across, along=along,
+        tested=tested.variable.name, side=draw.choice((2, 2, 4)), added=added, kind=kind, width=draw.choice((2, 3)),
         read=_used(draw, loop, False) if "{read}" in row else "",
         written=_used(draw, loop, True) if "{written}" in row else "",
     )  # fmt: skip
@@ -93,22 +101,48 @@ ROWS = (
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
     (1, "skip {one}"),
+    (2, "skip {tested}"),
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),
     (2, "reindex_cache_read {read} at {one} in scratch -> {v} over {inner}"),
     (1, "pad {cache} {axis} {room}"),
-    (2, "spmd {block} {factor} thread.z -> {v}"),
+    (1, "spmd {block} {factor} thread.z -> {v}"),
+    (1, "bind {one} block.z\nspmd {one} {factor} thread.z -> {v}"),
     (1, "transpose {first} {last}"),
+    (1, "transpose {across} {along}"),
+    (1, "transpose {along} {across}"),
+    (
+        2,
+        "split {across} {side} -> {v} {v}.in\nsplit {along} {side} -> {w} {w}.in\n"
+        "reorder {v} {w} {v}.in {w}.in\ntranspose {v}.in {w}.in",
+    ),
 )
-"""How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
+"""How often steps are drawn, and their text: ``read`` and ``written`` are buffers of the loop ``one``."""
 SUMS = (
-    (3, "rfactor {written} at {one} in scratch -> {v}"),
+    (1, "rfactor {written} at {one} in scratch -> {v}"),
+    (2, "rfactor {total} at {each} in scratch -> {v}"),
     (2, "rfactor {written} at {last} in scratch -> {v} around {first}"),
-    (2, "horizontal {one}"),
+    (1, "horizontal {one}"),
+    (
+        3,
+        "split {each} {side} -> {v} {w}\nreorder {v} {w}\nrfactor {total} at {w} in scratch -> {u} around {v}\n"
+        "horizontal {u}.turn",
+    ),
+    (
+        3,
+        "split {each} {side} -> {w} {u}\ncache_write {total} at {around} in register -> {v}\n"
+        "rfactor {v} at {u} in shared -> {v}.own around {w}\nreorder {u} {w}\nmerge {v}.own.in {u} -> {u}\n"
+        "bind {around} block.x\nparallel {u}\nspmd {around} {side} thread.x -> {v}.unit\n"
+        "tree {v}.own.turn by {v}.unit {side} block",
+    ),
 )
 """What changes the bits of floats."""
-MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))
+MORE = (
+    (2, "pack {constant} {axis} {factor} -> {v}"),
+    (1, "tensorize {short} {instruction}"),
+    (2, "split {added} {width} -> {v} {w} tail {u}\ntensorize {w} {kind}{width}"),
+)
 
 
 def instructions(dtype: str) -> Mapping[str, ir.Function]:
@@ -191,6 +225,38 @@ def _short(function: ir.Function) -> list[tuple[str, str]]:
     return found
 
 
+def _reductions(function: ir.Function) -> list[tuple[str, str, str]]:
+    """Return loops that reduce into one element, each with the outermost loop that this moves with, and its buffer."""
+    found = list[tuple[str, str, str]]()
+    for outer in loops(function.body):
+        for one in loops(outer.body):
+            stores = [part for part in walk_statements(one.body) if isinstance(part, ir.Store)]
+            moves = free_variables(*(place for store in stores for place in store.indices))
+            if len(stores) == 1 and one.variable not in moves and outer.variable in moves:
+                found.append((outer.variable.name, one.variable.name, stores[0].buffer.name))
+    return found
+
+
+def _added(function: ir.Function) -> list[tuple[str, str]]:
+    """Return the innermost loops that add products to elements, and the kind of instruction that several may be."""
+    return [
+        (one.variable.name, "row" if one.variable in free_variables(*one.body.indices) else "dot")
+        for one in loops(function.body)
+        if isinstance(one.body, ir.Store) and isinstance(one.body.value, ir.Binary | ir.Intrinsic)
+        if len(loads(one.body.value)) == 3
+    ]
+
+
+def _pairs(function: ir.Function) -> list[tuple[str, str]]:
+    """Return loops directly in each other around one store, with extents that are even numbers."""
+    return [
+        (one.variable.name, one.body.variable.name)
+        for one in loops(function.body)
+        if isinstance(one.body, ir.For) and isinstance(one.body.body, ir.Store)
+        if all(isinstance(own, ir.Constant) and own.value % 2 == 0 for own in (one.extent, one.body.extent))
+    ]
+
+
 def _used(draw: random.Random, statement: ir.Statement, writes: bool) -> str:
     """Return the name of a buffer that a statement writes or reads."""
     parts = list(walk_statements(statement))
@@ -224,21 +290,22 @@ Refusals = list[tuple[Step, ScheduleError]]
 def random_schedule(
     draw: random.Random, function: ir.Function, length: int, meanings: Mapping[str, ir.Function] | None = None
 ) -> tuple[ir.Function, list[Step], Refusals]:
-    """Return the function after those of ``length`` random steps that can be taken, these, and those refused."""
+    """Return the function after those of ``length`` random draws that can be taken, these, and those refused.
+
+    Of steps that are drawn together none is tried behind one that is refused.
+    """
     taken, refused, plain = list[Step](), Refusals(), function
     for number in range(length):
         if not loops(function.body):
             break
-        (step,) = parse_schedule(random_step(draw, function, number, meanings or ()))
-        if isinstance(step, Tensorize):
-            step = replace(step, meanings=meanings)
         try:
-            step.check(function)
-            function = step.change(function)
+            for drawn in parse_schedule(random_step(draw, function, number, meanings or ())):
+                step = replace(drawn, meanings=meanings) if isinstance(drawn, Tensorize) else drawn
+                step.check(function)
+                function = step.change(function)
+                taken.append(step)
         except ScheduleError as error:
             refused.append((step, error))
-        else:
-            taken.append(step)
     try:
         verify(function)
     except CompileError:

@@ -68,7 +68,7 @@ def test_what_an_instruction_reads_is_not_packed_behind_it():
     ("step", "reason"),
     [
         ("pack y 0 4 -> p", "'y' is no input"),
-        ("pack w 2 4 -> p", "'w' has 2 axes, and panels have 1 element or more"),
+        ("pack w 2 4 -> p", "'w' has 2 axes, and panels have 1 to 1024 elements"),
         ("pack v 0 4 -> p", "no buffers are called 'v'; there are x, w, y"),
     ],
 )

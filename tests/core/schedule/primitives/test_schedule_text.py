@@ -30,7 +30,18 @@ def test_a_schedule_prints_as_it_was_read():
         ("spilt i 2 -> a b", "schedule, line 1: there is no primitive 'spilt'; did you mean 'split'"),
         (
             "split i x -> a",
-            "schedule, line 1: 'split i x -> a' is not of the form 'split loop factor -> outer inner tail tail'",
+            "schedule, line 1: 'split i x -> a' is not of the form 'split loop factor -> outer inner tail tail', "
+            "with numbers of up to 9 digits",
+        ),
+        (
+            "unroll i\npeel k ² -> r",
+            "schedule, line 2: 'peel k ² -> r' is not of the form 'peel loop count -> rest', "
+            "with numbers of up to 9 digits",
+        ),
+        (
+            "pad t 0 1000000000",
+            "schedule, line 1: 'pad t 0 1000000000' is not of the form 'pad buffer dimension extent', "
+            "with numbers of up to 9 digits",
         ),
         ("bind i", "schedule, line 1: 'bind i' is not of the form 'bind loop level'"),
         ("unroll i j", "schedule, line 1: 'unroll i j' is not of the form 'unroll loop'"),

@@ -66,6 +66,7 @@ def test_conditions_on_places_are_tested_where_they_hold_if_anywhere() -> None:
     [
         ("serial i < 8 { y[i] = x[i] }", "skip i", "'i' does more than what a condition leaves out"),
         ("serial i < n { if x[i] > y[0] { y[i] = x[i] } }", "skip i", "the extent of 'i' is not a number"),
+        ("serial i < 0 { if x[i] > y[0] { y[i] = x[i] } }", "skip i", "'i' has no iterations"),
         ("serial i < 8 { if x[i] > y[i] { y[i] = x[i] } }", "unroll i\nskip i",
          "'i' is unrolled already; skip it before"),
         (

@@ -37,6 +37,12 @@ def test_units_take_turns_and_wait_where_they_meet(units):
     assert str(changed).count('barrier "block"') == (units > 1)
 
 
+def test_a_loop_of_no_iterations_has_no_turns():
+    none = "parallel o < 0 { y[b, o + 20] = x[b, o + 20] }"
+    changed, x = spmd(TWO.replace("parallel i <", f"{none} parallel i <")), numbers(3, 10)
+    check_same(changed, [x], run_function(parse_function(TWO), [x]))
+
+
 def test_each_unit_writes_its_own_memory_and_the_first_one_what_all_see():
     text = str(spmd(TWO))
     assert "if t == 0 {\n        z[b] = best[0]" in text
@@ -251,3 +257,54 @@ def test_parts_are_not_used_behind_the_tree(behind, reason):
     with pytest.raises(ScheduleError) as caught:
         apply_schedule(function, "tree p by t 4 block")
     assert str(caught.value).endswith(reason)
+
+
+WAITING = """function f(x: int32[n, 8]) -> (y: int32[n, 8]) {
+  parallel i < n {
+    parallel b < 2 bind "block.x" {
+      allocate near: int32[4] in shared
+      parallel t < 4 bind "thread.x" {
+        near[t] = x[i, b * 4 + t]
+        barrier "block"
+        BODY
+      }
+    }
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "reason"),
+    [
+        (
+            "y[i, b * 4 + t] = near[3 - t; t < 3]", "unswitch t else u",
+            "in 't' units wait for each other, of which the conditions hold for some",
+        ),
+        (
+            "serial k < 4 { y[i, b * 4 + t] = near[k] + x[0, k] }", "reorder b i",
+            "in 'i', which is bound to no level, units wait for each other",
+        ),
+    ],
+)  # fmt: skip
+def test_conditions_and_loops_of_no_level_keep_out_from_between_units_that_wait(body, step, reason):
+    text = WAITING.replace("BODY", body)
+    with pytest.raises(ScheduleError) as caught:
+        apply_schedule(parse_function(text), step)
+    assert str(caught.value) == f"cannot '{step}': {reason}"
+
+
+def test_what_is_read_before_units_meet_is_not_read_behind():
+    text = """function f(x: int32[4]) -> (y: int32[4]) {
+      parallel b < 1 bind "block.x" {
+        allocate all: int32[4] in shared
+        parallel t < 4 bind "thread.x" {
+          allocate own: int32[1] in register
+          all[t] = x[t]
+          serial i < 1 { own[i] = x[3 - t] }
+          barrier "block"
+          serial j < 1 { y[t] = own[j] }
+        }
+      }
+    }"""
+    with pytest.raises(ScheduleError, match=r"^cannot 'compute_at own at j': what 'own' is made of is wr"):
+        apply_schedule(parse_function(text), "compute_at own at j")

@@ -16,7 +16,7 @@ from graft.core.schedule.parameters import ScheduleParameters
 from graft.core.schedule.primitives.schedule_text import print_schedule
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.templates.space import first, near, points, schedules
-from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
+from graft.core.schedule.templates.tiled_sum import HIDDEN, MASKED, Tile, TiledSum, tiled_sum
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -29,6 +29,7 @@ KERNELS = {
     "product of two inputs": matmul((5, 6), (6, 9), constant=False)[0],
     "products": matmul((2, 5, 4), (2, 4, 9), constant=False)[0],
     "1x1": convolution((2, 3, 5, 6), (7, 3, 1, 1))[0],
+    "3x3 in strides": convolution((1, 4, 7, 19), (5, 4, 3, 3), pads=[1] * 4, strides=[2, 2])[0],
     "3x3": convolution((1, 3, 6, 9), (5, 3, 3, 3), pads=[1] * 4)[0],
     "5x1, dilated": convolution((1, 3, 9, 5), (5, 3, 3, 1), pads=[2, 0, 2, 0], dilations=[2, 1])[0],
     "in groups": convolution((1, 6, 6, 5), (9, 2, 3, 3), pads=[1] * 4, group=3)[0],
@@ -58,7 +59,7 @@ def results(kernel: Kernel, steps: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
-    found = tiled_sum(kernel, NARROW)
+    found = tiled_sum(kernel, NARROW, apart=True)
     assert found is not None
     for tile in (*first(found, NARROW)[:2], *tiles(found, 1, 4)):
         computed, expected = results(kernel, print_schedule(tuple(found.steps(tile))))
@@ -68,7 +69,7 @@ def test_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
 @pytest.mark.conformance
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_many_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
-    found = tiled_sum(kernel, NARROW)
+    found = tiled_sum(kernel, NARROW, apart=True)
     assert found is not None
     for tile in tiles(found, 2, 40):
         computed, expected = results(kernel, print_schedule(tuple(found.steps(tile))))
@@ -82,7 +83,7 @@ def check_random_sum(seed: int, count: int) -> bool:
     """Whether the template takes a random sum for a random machine; tiles of it, if so, compute what its stages do."""
     draw = random.Random(f"sum {seed}")
     case, target = random_sum(draw), target_named(draw.choice(MACHINES))
-    found = tiled_sum(case.kernel, target)
+    found = tiled_sum(case.kernel, target, apart=True)
     if found is None:
         return False
     every = [*first(found, target)[:2], *draw.sample(list(points(found, target)), count)]
@@ -163,7 +164,7 @@ def test_weights_that_no_register_keeps_are_loaded_for_each_row() -> None:
     assert found is not None
     image, weights = found.factors
     low, tall = (Tile(1, "y", count, order=1, skew=True) for count in (14, 28))
-    assert (found.loads_of(weights, low), found.loads_of(weights, tall)) == (1, 28)
+    assert (found.loads_of(weights, low), found.loads_of(weights, tall)) == (1, 1 + (1 - HIDDEN) * 27)
     assert found.loads_of(image, tall) < 2 * found.loads_of(image, low)
 
 
@@ -187,7 +188,7 @@ def test_a_mask_that_is_a_vector_takes_a_register() -> None:
 
 def test_what_is_near_differs_in_one_choice_and_fits() -> None:
     kernel = KERNELS["3x3"]
-    found = tiled_sum(kernel, NARROW)
+    found = tiled_sum(kernel, NARROW, apart=True)
     assert found is not None
     tile = first(found, NARROW)[0]
     for one in near(found, tile, NARROW):
@@ -198,3 +199,20 @@ def test_what_is_near_differs_in_one_choice_and_fits() -> None:
     later = schedules(kernel, NARROW, 1, best)
     assert later and best not in later
     assert schedules(kernel, NARROW, 1, None) == []
+
+
+def test_vectors_of_elements_that_lie_apart_are_only_searched_for() -> None:
+    kernel = KERNELS["3x3 in strides"]
+    assert tiled_sum(kernel, NARROW) is None
+    found = tiled_sum(kernel, NARROW, apart=True)
+    assert found is not None and found.apart == 2 and schedules(kernel, NARROW, 0, None)
+    image, weights = found.factors
+    assert found.loads_of(image, Tile(2)) == 2 * 2 * MASKED and found.loads_of(weights, Tile(2)) == 1
+
+
+@pytest.mark.parametrize(("size", "tile"), [((3, 56), (1, 8)), ((5, 112), (1, 8)), ((9, 40), (3, 3))])
+def test_tiles_of_small_windows_are_narrow_and_low(size: tuple[int, int], tile: tuple[int, int]) -> None:
+    (window, pixels), pads = size, [size[0] // 2] * 4
+    kernel = convolution((1, 40, pixels, pixels), (40, 1, window, window), pads=pads, group=40)[0]
+    knobs = schedule(kernel, WIDE).knobs
+    assert (knobs["vectors"], knobs["y"]) == tile

@@ -43,11 +43,18 @@ def test_sums_along_terms_are_those_of_the_stages(left, right, epilogue, target)
         ((64, 16), (16, 4), True),  # few terms
         ((64, 128), (128, 2), False),  # terms of the right factor lie apart
         ((64, 128), (128, 1), True),  # a reduction of rows
+        ((33, 2000), (2000, 11), True),  # the right factor comes from the second cache for each row
     ],
 )
 def test_other_products_are_left_to_other_schedules(left, right, constant):
     kernel, _ = matmul(left, right, constant=constant)
     assert schedule(kernel, TARGETS[0]).strategy != "few_columns"
+
+
+@pytest.mark.parametrize(("left", "right"), [((33, 1500), (1500, 8)), ((2, 2000), (2000, 10)), ((33, 600), (600, 11))])
+def test_factors_that_are_read_by_few_tiles_or_stay_near_are_summed_along_terms(left, right):
+    kernel, _ = matmul(left, right, constant=True)
+    assert schedule(kernel, TARGETS[0]).strategy == "few_columns"
 
 
 @pytest.mark.parametrize(

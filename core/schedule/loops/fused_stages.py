@@ -21,26 +21,6 @@ SMALL_TABLE = 1 << 14
 """Elements of a table of several axes."""
 SHORT_ROW = 8
 """Elements that a row of stages with reductions should have at least."""
-ROW = 256
-"""Elements of a row of stages that do not reduce."""
-TABLE = 8
-"""How many times as large as a table what reads it must be, to be worth the memory."""
-SMALL_TABLE = 1 << 14
-"""Elements of a table of several axes."""
-SHORT_ROW = 8
-"""Elements that a row of stages with reductions should have at least."""
-TABLE = 8
-"""How many times as large as a table what reads it must be, to be worth the memory."""
-SMALL_TABLE = 1 << 14
-"""Elements of a table of several axes."""
-SHORT_ROW = 8
-"""Elements that a row of stages with reductions should have at least."""
-SMALL_TABLE = 1 << 14
-"""Elements of a table of several axes."""
-SHORT_ROW = 8
-"""Elements that a row of stages with reductions should have at least."""
-SHORT_ROW = 8
-"""Elements that a row of stages with reductions should have at least."""
 
 
 def leading_tables(stages: Sequence[ir.Stage]) -> tuple[ir.Stage, ...]:

@@ -92,6 +92,7 @@ ROWS = (
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
     (1, "skip {one}"),
+    (1, "count {one}"),
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),
@@ -105,6 +106,7 @@ SUMS = (
     (3, "rfactor {written} at {one} in scratch -> {v}"),
     (2, "rfactor {written} at {last} in scratch -> {v} around {first}"),
     (2, "horizontal {one}"),
+    (2, "subtotal {written} at {one} in scratch -> {v}"),
 )
 """What changes the bits of floats."""
 MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))

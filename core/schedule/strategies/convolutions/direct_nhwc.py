@@ -126,10 +126,11 @@ def _channels(tiles: PixelTiles) -> int:
 def _block(tiles: PixelTiles, target: Target) -> int:
     """Return how many tiles of pixels a block has, for which panels of weights are gone through; 0 for no blocks.
 
-    There are none where all weights stay in the nearest cache.
+    There are none where all weights stay in the nearest cache, or those of groups of one panel each in the second.
     """
     machine, rows, pixels = target.machine, tiles.tile.rows, tiles.pixels
-    if tiles.found.window.is_depthwise or tiles.bytes <= NEAR_SHARE * machine.working_set(1):
+    near = NEAR_SHARE * machine.working_set(2 if tiles.groups > 1 and tiles.outputs <= tiles.tile.columns else 1)
+    if tiles.found.window.is_depthwise or tiles.bytes <= near:
         return 0
     each = _channels(tiles) * prod(tiles.found.windows.strides) * element_bits(tiles.elements.dtype) // 8
     most = max(LEAST_TILES, int(BLOCK_SHARE * machine.working_set(2)) // (each * rows))

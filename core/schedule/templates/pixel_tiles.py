@@ -135,10 +135,10 @@ class PixelTiles:
         places = [stage for places in tables.values() for stage in places.values()]
         plain = plain_nest("pixels", places, [weights], [*self.epilogue.outputs], sums)
         made = take(plain, self.steps(most))
-        panels, whole = made.parameters[0], self.panels
+        panels = made.parameters[0]
 
         def flat(_: ir.Buffer, indices: tuple[ir.Expression, ...]) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
-            return whole, (_linear(indices, panels.shape),)
+            return self.panels, (_linear(indices, panels.shape),)
 
         body = lowered(replace(made, body=map_accesses(made.body, {panels}, flat))).body
         return body if isinstance(self.pixels, ir.Constant) else ir.If(b.greater(self.pixels, 0), body)
@@ -285,9 +285,8 @@ class _PlainSum:
             ir.Binary("mul", self._element(axes, terms), self._weight(axes, _linear(terms, extents))),
             ir.Reduction("add", reduced, initial),
         )
-        copies, multiply = tiles.epilogue.is_heavy, elements.multiply if elements.multiply.dot else multiply_add
-        made = plain_sum("pixels", sums, self._finish, AXES, tiles.terms, ((), ()), copies, multiply, self.part.name)
-        return made.body
+        heavy, multiply = tiles.epilogue.is_heavy, elements.multiply if elements.multiply.dot else multiply_add
+        return plain_sum("sums", sums, self._finish, AXES, tiles.terms, ((), ()), heavy, multiply, self.part.name).body
 
     def _finish(self, axes: Sequence[ir.Expression], total: ir.Expression) -> Sequence[ir.Store]:
         point = [self._channel(axes) if axis == 1 else self._at(axis, axes) for axis in self.tiles.found.window.result]

@@ -59,8 +59,6 @@ MOVED = 3
 """Cycles to round an element of an image and to put it where channels are last."""
 TASKS = 4
 """Blocks that there should be for several threads."""
-OPEN_TILES = 32
-"""Tiles of a block that several threads share, where the pixels of an image vary."""
 
 
 def schedule_images(
@@ -126,15 +124,17 @@ def _channels(tiles: PixelTiles) -> int:
 def _block(tiles: PixelTiles, target: Target) -> int:
     """Return how many tiles of pixels a block has, for which panels of weights are gone through; 0 for no blocks.
 
-    There are none where all weights stay in the nearest cache, or those of groups of one panel each in the second.
+    There are none where all weights stay in the nearest cache; nor where they stay in the second, if groups have one
+    panel each, or if threads share tiles whose number varies.
     """
     machine, rows, pixels = target.machine, tiles.tile.rows, tiles.pixels
-    near = NEAR_SHARE * machine.working_set(2 if tiles.groups > 1 and tiles.outputs <= tiles.tile.columns else 1)
-    if tiles.found.window.is_depthwise or tiles.bytes <= near:
+    is_shared = target.threads != 1 and not isinstance(pixels, ir.Constant)
+    level = 2 if is_shared or (tiles.groups > 1 and tiles.outputs <= tiles.tile.columns) else 1
+    if tiles.found.window.is_depthwise or tiles.bytes <= NEAR_SHARE * machine.working_set(level):
         return 0
     each = _channels(tiles) * prod(tiles.found.windows.strides) * element_bits(tiles.elements.dtype) // 8
     most = max(LEAST_TILES, int(BLOCK_SHARE * machine.working_set(2)) // (each * rows))
-    shared = -(-int(pixels.value) // (TASKS * rows)) if isinstance(pixels, ir.Constant) else OPEN_TILES
+    shared = -(-int(pixels.value) // (TASKS * rows)) if isinstance(pixels, ir.Constant) else LEAST_TILES
     return most if target.threads == 1 else max(min(shared, most), 1)
 
 

@@ -74,3 +74,12 @@ def test_candidates_of_tuning_give_the_same_image() -> None:
     assert len(found) > 2
     for one in found[::4]:
         computed(kernel, constants, kind, "x86-64-v3", SIZES[:1], parameters=one)
+
+
+@pytest.mark.parametrize(("threads", "shared"), [(1, "block"), (2, "tile")])
+def test_threads_share_tiles_of_open_images_whose_weights_stay_near(threads: int, shared: str) -> None:
+    kernel, _ = kernel_of((40, 64, 2, 2), {})
+    scheduled = schedule(with_channels_last(kernel), Target(ROWS["x86-64-v3"], threads))
+    assert scheduled.strategy == "direct_nhwc"
+    loops = [one for one in walk_statements(scheduled.function.body) if isinstance(one, For)]
+    assert shared in [one.variable.name for one in loops if one.kind == "parallel"]

@@ -1,7 +1,7 @@
 """Rows before there are loops: what is costly and used twice is kept, and divisions by a sum become products.
 
-What is costly and computed both for a reduction and for the result (exponentials and their sum) gets a stage of its own; a
-division by a reduced value becomes a product with its reciprocal, which is computed once for the row.
+What is costly and computed both for a reduction and for the result (exponentials and their sum) gets a stage of its
+own; a division by a reduced value becomes a product with its reciprocal, which is computed once for the row.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Split(Step):
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)
         body = map_statement(loop.body, substitution({loop.variable: place}))
-        same = Simplifier() if self.tail else _with_symbols(function, Simplifier())
+        same = Simplifier() if self.tail else with_symbols(function, Simplifier())
         up = 0 if self.tail else self.factor - 1
         count = same(Binary("div", combine("add", loop.extent, up), index(self.factor)))
         rest = same(Binary("mod", loop.extent, index(self.factor)))
@@ -300,7 +300,7 @@ def _follows(block: Statement, first: For, second: For) -> bool:
 
 def _counts(function: Function, chain: Sequence[For]) -> list[Expression]:
     """Return the extents of loops for a product: where several may be below zero, lest two make iterations, none is."""
-    simplifier = _with_symbols(function, bounded(function.body))
+    simplifier = with_symbols(function, bounded(function.body))
     bounds = [simplifier.interval(simplifier(loop.extent)) for loop in chain]
     loose = [known is None or known[0] < 0 for known in bounds]
     if sum(loose) < 2:
@@ -311,7 +311,7 @@ def _counts(function: Function, chain: Sequence[For]) -> list[Expression]:
     ]
 
 
-def _with_symbols(function: Function, simplifier: Simplifier) -> Simplifier:
+def with_symbols(function: Function, simplifier: Simplifier) -> Simplifier:
     """Return a simplifier that knows that what a function's shapes are made of is not below 0."""
     shapes = [one for buffer in function.parameters for one in buffer.outside.shape]
     return _not_below_zero(shapes, simplifier)

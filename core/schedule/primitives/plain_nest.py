@@ -18,16 +18,21 @@ from graft.core.types import INT64
 
 
 def plain_nest(
-    name: str, stages: Sequence[ir.Stage], inputs: Sequence[ir.Buffer], outputs: Sequence[ir.Buffer]
+    name: str,
+    stages: Sequence[ir.Stage],
+    inputs: Sequence[ir.Buffer],
+    outputs: Sequence[ir.Buffer],
+    behind: Sequence[ir.Statement] = (),
 ) -> ir.Function:
-    """Return the stages one after another, each loop with a name of its own.
+    """Return the stages one after another, each loop with a name of its own, and what stands ``behind`` them.
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
     Stages may write one buffer one after another, each in place; what begins with what is there has no first nest.
     What a scan, a scatter and a selection are: `scan_nest`, `updates`, `selection_nest`.
     """
     names = _Names()
-    body: ir.Statement = ir.Block(tuple(nest for one in ordered.stage_loops(stages) for nest in _nests(one, names)))
+    nests = (nest for one in ordered.stage_loops(stages) for nest in _nests(one, names))
+    body: ir.Statement = ir.Block((*nests, *behind))
     kept = dict.fromkeys(stage.buffer for stage in stages if stage.buffer not in outputs)
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
@@ -172,6 +177,7 @@ def stage_nest(stage: ir.Stage, fixed: Mapping[ir.Variable, ir.Expression] | Non
 
 Stores: TypeAlias = Callable[[Sequence[ir.Expression], ir.Expression], Sequence[ir.Store]]
 """What becomes of a sum: the stores at a place of it."""
+Product: TypeAlias = Callable[[ir.Expression, ir.Expression, ir.Expression], ir.Expression]
 
 
 def plain_sum(
@@ -182,26 +188,30 @@ def plain_sum(
     reduced: Sequence[str],
     parameters: tuple[Sequence[ir.Buffer], Sequence[ir.Buffer]],
     copies: bool = False,
+    multiply: Product = multiply_add,
+    suffix: str = "",
 ) -> ir.Function:
     """Return a sum of products, and what is done with it, as loops that are named for what their axes are.
 
     ``axes`` and ``reduced`` are names of the stage's axes and of those that it sums over, ``parameters`` the inputs and
     the outputs. For an axis ``x`` three nests have a loop: ``x.zero`` sets the buffer ``total`` to the initial value,
     ``x.sum`` adds the products, fused ones if they are floats, and ``x`` stores what ``finish`` says: of ``total``, or
-    if that ``copies`` of another buffer, ``sums``, which a fourth one, ``x.copy``, copies it to.
+    if that ``copies`` of another buffer, ``sums``, which a fourth one, ``x.copy``, copies it to. ``multiply`` adds a
+    product to a sum. Names of axes, and of the two buffers, end with ``suffix``.
     """
     reduction = sums.reduction
     assert reduction is not None and isinstance(sums.value, ir.Binary) and sums.value.operator == "mul", name
-    shape, dtype = sums.buffer.shape, sums.value.type.dtype
-    total, copy = ir.Buffer("total", dtype, shape, None, "register", LINE), scratch("sums", dtype, *shape)
+    shape, dtype = sums.buffer.shape, reduction.initial.type.dtype
+    total = ir.Buffer(f"total{suffix}", dtype, shape, None, "register", LINE)
+    copy = scratch(f"sums{suffix}", dtype, *shape)
     terms = [axis.variable for axis in reduction.axes]
     before, inner, between, after = (
-        [ir.Variable(axis + one) for axis in axes] for one in (".zero", ".sum", ".copy", "")
+        [ir.Variable(axis + suffix + one) for axis in axes] for one in (".zero", ".sum", ".copy", "")
     )
-    own = [ir.Variable(axis) for axis in reduced]
+    own = [ir.Variable(axis + suffix) for axis in reduced]
     renamed = dict(zip([*sums.axes, *terms], [*inner, *own], strict=True))
     left, right = (substitute(one, renamed) for one in (sums.value.left, sums.value.right))
-    added = multiply_add(left, right, ir.Load(total, tuple(inner)))
+    added = multiply(left, right, ir.Load(total, tuple(inner)))
     start = substitute(reduction.initial, dict(zip(sums.axes, before, strict=True)))
     extents = [substitute(axis.extent, renamed) for axis in reduction.axes]
 

@@ -1,12 +1,13 @@
-"""Primitives that split a sum, or another reduction, into parts, and add these up in a vector: rfactor, horizontal."""
+"""Primitives that split a sum, or another reduction, into parts, or add up a vector: rfactor, subtotal, horizontal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.dependence import accesses
-from graft.core.schedule.primitives.staging import buffer_named, check_shared, region_of
+from graft.core.schedule.primitives.staging import buffer_named, check_shared, copied, redirected, region_of
 from graft.core.schedule.primitives.step import (
     Step,
     bounded,
@@ -47,7 +48,7 @@ class Rfactor(Step):
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; split its sums before")
         outer = self._outer(function, loop, buffer)
-        operator, simplifier = self._operator(outer, buffer), bounded(function.body)
+        operator, simplifier = _operator(self, outer, buffer), bounded(function.body)
         region = region_of(self, loop.body if outer is loop else outer, buffer, simplifier)
         shape = (index(constant_extent(self, loop)), *map(index, region.size))
         parts = ir.Buffer(self.parts, buffer.dtype, shape, None, self.memory)
@@ -104,15 +105,55 @@ class Rfactor(Step):
             self.fail(f"'{outer.variable.name}' does more to '{self.buffer}' than '{self.loop}' in it")
         return outer
 
-    def _operator(self, loop: ir.For, buffer: ir.Buffer) -> ir.BinaryOperator:
-        """Return by what all that a loop does to a buffer reduces into it."""
-        used = [one.statement for one in accesses(loop.body) if one.buffer is buffer]
-        operators = {_reduces(one, buffer) for one in used}
-        if not used or None in operators or len(operators) > 1 or Type(buffer.dtype).is_custom:
-            self.fail(f"'{self.loop}' does not just add to '{self.buffer}', or reduce into it by one operation")
-        (operator,) = operators
-        assert operator is not None
-        return operator
+
+@dataclass(frozen=True, slots=True)
+class Subtotal(Step):
+    """Lets each iteration of a loop reduce into a part that begins anew, and is added to the whole at its end.
+
+    So errors of floats grow with the length of a part and the number of parts, not with that of the sum (Higham, "The
+    accuracy of floating point summation", 1993). The order is another one, as `Rfactor` says.
+    """
+
+    form = "subtotal {buffer} at {loop} in {memory} -> {part}"
+    buffer: str
+    loop: str
+    memory: str
+    part: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with a buffer for a part, loops that clear it, and loops behind that add it up."""
+        loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
+        operator, simplifier = _operator(self, loop, buffer), bounded(function.body)
+        region = region_of(self, loop.body, buffer, simplifier)
+        part, identity = region.cache(self.part, self.memory), identity_of(operator, Type(buffer.dtype))
+        home = tuple(ir.Variable(f"{self.part}.in.{number}") for number in range(len(part.shape)))
+
+        def added(one: ir.Statement) -> ir.Statement:
+            if not isinstance(one, ir.Store):
+                return one
+            return replace(one, value=ir.Binary(operator, ir.Load(one.buffer, one.indices), one.value))
+
+        back = copied(f"{self.part}.out", region, part, simplifier, back=True)
+        parts = (
+            loops_over(zip(home, part.shape, strict=True), ir.Store(part, home, identity)),
+            redirected(loop.body, region, part, simplifier),
+            visit.map_statement(back, lambda expression: expression, added),
+        )
+        new = ir.Allocate(part, ir.Block(parts))
+        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
+        check_shared(self, changed, loop, buffer, "add to what others add to")
+        return with_body(function, changed)
+
+
+def _operator(step: Rfactor | Subtotal, loop: ir.For, buffer: ir.Buffer) -> ir.BinaryOperator:
+    """Return by what all that a loop does to a buffer reduces into it."""
+    used = [one.statement for one in accesses(loop.body) if one.buffer is buffer]
+    operators = {_reduces(one, buffer) for one in used}
+    if not used or None in operators or len(operators) > 1 or Type(buffer.dtype).is_custom:
+        step.fail(f"'{step.loop}' does not just add to '{buffer.name}', or reduce into it by one operation")
+    (operator,) = operators
+    assert operator is not None
+    return operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +211,8 @@ def _reduces(statement: ir.Statement, buffer: ir.Buffer) -> ir.BinaryOperator | 
             terms = [term]
         case ir.Intrinsic("fma", (left, right, ir.Load() as old)):
             operator, terms = "add", [left, right]
+        case ir.Intrinsic(name, (ir.Load() as old, *terms)) if name in DOTS:
+            operator = "add"
         case ir.Select(ir.Binary("gt", term, ir.Load() as old), chosen, kept) if chosen == term and kept == old:
             operator, terms = "max", [term]  # a NaN is never greater: what is reduced has none
         case _:

@@ -19,13 +19,14 @@ from dataclasses import fields
 from typing import Any
 
 from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.counting import Count
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline, PipelineAsync
 from graft.core.schedule.primitives.prefetch import Prefetch
 from graft.core.schedule.primitives.reindexing import Pad, ReindexCacheRead
-from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
+from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor, Subtotal
 from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
@@ -38,7 +39,7 @@ from graft.errors import ScheduleError
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
     Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
-    ReindexCacheRead, Pad, Skip, Prefetch, PipelineAsync,
+    ReindexCacheRead, Pad, Skip, Prefetch, PipelineAsync, Subtotal, Count,
 )  # fmt: skip
 MACHINE = "machine "
 INPUT = "@"

@@ -29,6 +29,7 @@ from graft.core.schedule.primitives.step import (
 )
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.statements import loops_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,7 @@ def copied(names: str, region: Region, cache: ir.Buffer, simplifier: Simplifier,
     offsets = [ir.Variable(f"{names}.{number}") for number in range(len(region.size))]
     for offset, size in zip(offsets, region.size, strict=True):
         simplifier.with_range(offset, (0, size - 1))
-    body = _copy(region, cache, offsets, simplifier, back)
-    for offset, size in reversed(list(zip(offsets, region.size, strict=True))):
-        body = ir.For(offset, index(size), "serial", body)
-    return body
+    return loops_over(zip(offsets, cache.shape, strict=True), _copy(region, cache, offsets, simplifier, back))
 
 
 def _copy(
@@ -349,8 +347,8 @@ class ComputeAt(Step):
         nest = with_loop(old, loop.variable, lambda one: replace(one, body=new))
         if is_updated:
             self._check_own(around(nest, loop.variable), region, simplifier, is_needed)
-        kept = (nest if one is old else one for one in block.statements if not any(one is maker for maker in makers))
-        rebuilt: ir.Statement = ir.Block(tuple(kept))
+        kept = [nest if one is old else one for one in block.statements if not any(one is maker for maker in makers)]
+        rebuilt: ir.Statement = ir.Block(tuple(kept)) if len(kept) > 1 else kept[0]
         for outer, inner in reversed(list(pairwise(path[: position + 1]))):
             if isinstance(outer, ir.Allocate) and outer.buffer is buffer and not is_updated:
                 continue

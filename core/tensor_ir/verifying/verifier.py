@@ -293,8 +293,9 @@ class _Verifier:
             self.fail(f"the value is {store.value.type}, the place {expected}", print_statement(store))
         if scope.parallel and store.buffer in scope.parallel[-1][1]:
             sources = self.depends(scope, *store.indices, *extra)
+            told = {load.buffer for load in loads(*store.indices, *extra)}  # what is an iteration's own may differ
             for variable, shared in scope.parallel:
-                if variable not in sources and scope.exact and store.buffer in shared:
+                if variable not in sources and scope.exact and store.buffer in shared and told <= shared:
                     what = f"all iterations of the parallel loop over '{variable.name}' write the same elements"
                     self.fail(what, print_statement(store))
 

@@ -96,7 +96,8 @@ def _are_few(window: Window, target: Target) -> bool:
 
 
 def _prefers_varying(window: Window, target: Target) -> Preference | None:
-    is_grouped = window.groups > 1 and window.windows.rank == 2 and not window.is_pointwise
+    """Channels first for groups of few, whose neighbouring pixels lie side by side: not with strides along a row."""
+    is_grouped = window.groups > 1 and window.windows.rank == 2 and window.windows.strides[-1] == 1
     return Preference(gains=True) if is_grouped and _are_few(window, target) else None
 
 

@@ -51,11 +51,11 @@ def schedule_winograd(
         return None
     name, near = own.weights.name, np.empty(0, np.float32 if plan.width == 1 else np.int32)
     if own.direct is not None:
-        name, near = own.direct.panels.buffer.name, own.direct.panels.packed(own.direct.elements)
+        name, near = own.direct.panels.name, own.direct.packed()
     contents = np.concatenate([near, plan.packed(kernel.constants[own.weights])])
     packed = Buffer(name, str(contents.dtype), (b.index(contents.size),), None, "host", 64)
     if own.direct is not None:
-        own = replace(own, direct=replace(own.direct, panels=replace(own.direct.panels, buffer=packed)))
+        own = replace(own, direct=replace(own.direct, panels=packed))
     loops = (PieceLoops if plan.columns == "pixels" else Loops)(own, plan, packed, near.size, target)
     knobs: dict[str, int | str] = {"pieces": plan.transform.outputs, "block": plan.most, "rows": plan.tile.rows}
     knobs |= {"vectors": plan.tile.vectors, "columns": plan.columns}

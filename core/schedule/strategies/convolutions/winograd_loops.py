@@ -24,6 +24,7 @@ from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.fetching import Ahead
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import RegisterTile
+from graft.core.schedule.strategies.convolutions.direct_nhwc import direct_loops
 from graft.core.schedule.strategies.convolutions.winograd_plan import (
     DOT,
     TASKS,
@@ -97,7 +98,7 @@ class Loops:
         pays = b.less(cost, b.multiply(pixels, int(plan.by_pixel)))
         if not self.target.machine.masks:  # there must be an element to read in place of what is beyond a side
             pays = b.both(pays, b.greater(b.multiply(*source), 0))
-        return bind(known, If(pays, self._blocks(), direct.loops(self.target, self.layout)))
+        return bind(known, If(pays, self._blocks(), direct_loops(direct, self.target, self.layout)))
 
     def _blocks(self) -> Statement:
         """Return the loop over blocks of pieces, each one thread's; of few, all threads work on one after the other.

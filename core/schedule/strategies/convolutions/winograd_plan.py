@@ -28,8 +28,9 @@ from graft.core.schedule.products.tiling import (
     split_evenly,
 )
 from graft.core.schedule.strategies.convolutions.channel_order import DIRECT_CYCLES, PATCHED
-from graft.core.schedule.strategies.convolutions.direct_nhwc import DirectSums, direct_sums
+from graft.core.schedule.strategies.convolutions.direct_nhwc import direct_sums
 from graft.core.schedule.strategies.convolutions.winograd_transform import POINTS, WINDOW, Transform
+from graft.core.schedule.templates.pixel_tiles import PixelTiles
 from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.types import FLOAT32
@@ -88,7 +89,7 @@ class ImageInPieces:
     found: Convolution
     image: Buffer
     weights: Buffer
-    direct: DirectSums | None = None
+    direct: PixelTiles | None = None
 
     def axis(self, number: int) -> int:
         """Return where the result has an axis of images: 0 is the batch, 1 the channels, 2 the rows, 3 the columns."""

@@ -102,6 +102,7 @@ ROWS = (
     (1, "unswitch {one} else {u}"),
     (1, "skip {one}"),
     (2, "skip {tested}"),
+    (1, "count {one}"),
     (2, "peel {one} {factor} -> {u}"),
     (2, "merge {before} {behind} -> {v}"),
     (1, "merge {one} {other} -> {v}"),
@@ -136,6 +137,7 @@ SUMS = (
         "bind {around} block.x\nparallel {u}\nspmd {around} {side} thread.x -> {v}.unit\n"
         "tree {v}.own.turn by {v}.unit {side} block",
     ),
+    (2, "subtotal {written} at {one} in scratch -> {v}"),
 )
 """What changes the bits of floats."""
 MORE = (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from graft.core.schedule.primitives.rfactor import identity_of
-from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.interpreting.interpreter import run_function
@@ -254,3 +254,30 @@ def test_parts_are_not_kept_around_a_loop_that_uses_the_sum():
     }""")
     with pytest.raises(ScheduleError, match="'v' does more to 'c' than 'k' in it"):
         apply_schedule(function, "rfactor c at k in register -> parts around v")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_subtotal_begins_anew_in_each_iteration(dtype: str) -> None:
+    stages, function = matmul(dtype=dtype)
+    steps = "split k 4 -> k0 k1\nreorder i k0 k1 j\nsubtotal c at k0 in scratch -> part\nclip k1\n"
+    assert print_schedule(parse_schedule(steps)) == steps
+    changed = apply_schedule(function, steps)
+    assert "allocate part: " in str(changed)
+    check(stages, changed)
+    check(stages, apply_schedule(changed, "vectorize part.in.1\nvectorize j\nvectorize part.out.1"))
+
+
+def test_errors_of_a_subtotal_grow_with_the_length_of_a_part() -> None:
+    loop = "serial k < 40000 { y[0] = y[0] + x[k] }"
+    function = parse_function(f"function f(x: float32[40000]) -> (y: float32[1]) {{ y[0] = float32(0.0)\n{loop} }}")
+    x = np.full(40000, 0.1, np.float32)
+    parts = apply_schedule(function, "split k 200 -> k0 k1\nsubtotal y at k0 in register -> part")
+    (whole,), (better,) = (run_function(one, [x])[0] for one in (function, parts))
+    assert abs(better - 4000) < abs(whole - 4000) / 20
+
+
+def test_a_subtotal_of_what_is_not_reduced_is_refused() -> None:
+    text = "function f(x: float32[8]) -> (y: float32[8]) { serial k < 8 { y[k] = x[k] } }"
+    reason = "'k' does not just add to 'y', or reduce into it by one operation"
+    with pytest.raises(ScheduleError, match=re.escape(f"cannot 'subtotal y at k in scratch -> part': {reason}")):
+        apply_schedule(parse_function(text), "subtotal y at k in scratch -> part")

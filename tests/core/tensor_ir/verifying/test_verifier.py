@@ -305,3 +305,11 @@ def test_strides_that_are_none_are_named(strides, message):
 
 def test_a_stride_of_a_parameter_binds_its_variable():
     verify(parse_function("function f(x: float32[2, 8] strides [pitch, 1]) -> (y: int64[1]) {\n  y[0] = pitch\n}\n"))
+
+
+def test_places_that_an_iteration_tells_itself_may_differ() -> None:
+    text = (
+        "function f(x: float32[8]) -> (y: float32[8]) { parallel i < 8 { allocate at: int64[1] in register {"
+        " at[0] = 7 - i\ny[at[0]] = x[i] } } }"
+    )
+    verify(parse_function(text))

@@ -54,8 +54,8 @@ def test_images_of_one_size_are_summed_where_they_lie(kind: str, machine: str) -
     computed(kernel, constants, KINDS[kind], machine, [(2, 9, 7), (0, 9, 7)])
 
 
-@pytest.mark.parametrize(("threads", "blocks"), [(1, 1), (2, 4)])
-def test_threads_share_the_pixels_of_a_small_image(threads: int, blocks: int) -> None:
+@pytest.mark.parametrize(("threads", "blocks"), [(1, []), (2, [4])])
+def test_threads_share_the_pixels_of_a_small_image(threads: int, blocks: list[int]) -> None:
     kind = ((64, 64, 4, 4), {"strides": [2, 2]})
     kernel, constants = kernel_of(*kind, size=(18, 18))
     target = Target(ROWS["x86-64-v3"], threads)
@@ -64,7 +64,7 @@ def test_threads_share_the_pixels_of_a_small_image(threads: int, blocks: int) ->
     assert scheduled.strategy == "direct_nhwc"
     loops = [one for one in walk_statements(scheduled.function.body) if isinstance(one, For)]
     found = [one.extent for one in loops if one.variable.name == "block"]
-    assert found == [b.index(blocks)]
+    assert found == [b.index(count) for count in blocks]  # a loop of one iteration is none
     computed(with_channels_last(kernel), constants, kind, target, [(1, 18, 18)])
 
 
@@ -75,3 +75,12 @@ def test_candidates_of_tuning_give_the_same_image() -> None:
     assert len(found) > 2
     for one in found[::4]:
         computed(kernel, constants, kind, "x86-64-v3", SIZES[:1], parameters=one)
+
+
+@pytest.mark.parametrize(("threads", "shared"), [(1, "block"), (2, "tile")])
+def test_threads_share_tiles_of_open_images_whose_weights_stay_near(threads: int, shared: str) -> None:
+    kernel, _ = kernel_of((40, 64, 2, 2), {})
+    scheduled = schedule(with_channels_last(kernel), Target(ROWS["x86-64-v3"], threads))
+    assert scheduled.strategy == "direct_nhwc"
+    loops = [one for one in walk_statements(scheduled.function.body) if isinstance(one, For)]
+    assert shared in [one.variable.name for one in loops if one.kind == "parallel"]

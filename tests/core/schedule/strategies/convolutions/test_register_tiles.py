@@ -126,3 +126,21 @@ def test_tiles_of_open_rows_are_as_wide_as_their_masks_are_few(window: int, pad:
     kind: Kind = ((3, 16, window, window), {"pads": [pad] * 4})
     scheduled = schedule(kernel_of(*kind)[0], target_named("x86-64-v4"))
     assert (scheduled.strategy, scheduled.knobs["vectors"]) == ("varying_register_tiles", vectors)
+
+
+@pytest.mark.parametrize(("stride", "strategy"), [(1, "varying_register_tiles"), (2, "direct_nhwc")])
+def test_groups_of_few_channels_with_strides_along_a_row_are_not_transposed(stride: int, strategy: str) -> None:
+    weights = {name: np.ones(shape, np.float32) for name, shape in (("v", (32, 32, 1, 1)), ("w", (32, 8, 3, 3)))}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "v"], ["a"]),
+        onnx.helper.make_node("Conv", ["a", "w"], ["b"], group=4, pads=[1] * 4, strides=[stride] * 2),
+        onnx.helper.make_node("Conv", ["b", "v"], ["y"]),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, 32, None, None]) for name in ("x", "y"))
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], tensors), ir_version=10)
+    program = graft.compile(graft.load(model), ["llvm"], target="x86-64-v4", cache=False)
+    calls = [call for procedure in program.description.procedures for call in procedure.calls]
+    # of the image and the result of all, and of the groups
+    assert sum("transpose" in call.function for call in calls) <= (2 if stride > 1 else 4)
+    assert strategy in [call.schedule["strategy"] for call in calls if call.schedule]

@@ -50,22 +50,31 @@ def by_batch(x: torch.Tensor, *parameters: torch.Tensor, epsilon: float = 1e-5, 
     return functional.batch_norm(x, mean, variance, scale, bias, True, 1 - momentum, epsilon)
 
 
+TorchLoss = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+
+
+def torch_loss(model: ir.Model, weights: list[str]) -> tuple[TorchLoss, torch.nn.Module]:
+    """Return PyTorch's cross-entropy of a model of one output, and the module with its weights."""
+    module = torch_module(model, weights, {**TORCH_OPERATORS, "BatchNormalization": TorchOperator(by_batch)})
+    given = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+
+    def loss(feeds: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return functional.cross_entropy(module(*(feeds[name] for name in given))[0], feeds["target"])
+
+    return loss, module
+
+
 def torch_step(model: ir.Model, weights: list[str], feeds: Mapping[str, np.ndarray], compiled: bool) -> Run:
     """Return a step of PyTorch on a model of one output."""
-    module = torch_module(model, weights, {**TORCH_OPERATORS, "BatchNormalization": TorchOperator(by_batch)})
+    loss, module = torch_loss(model, weights)
     optimizer = torch.optim.SGD(module.parameters(), RATE, MOMENTUM)
-    given = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
-    arguments, target = [torch.from_numpy(feeds[name]) for name in given], torch.from_numpy(feeds["target"])
-
-    def loss() -> torch.Tensor:
-        return functional.cross_entropy(module(*arguments)[0], target)
-
-    forward: Callable[[], torch.Tensor] = torch.compile(loss) if compiled else loss
+    given = {name: torch.from_numpy(array) for name, array in feeds.items()}
+    forward: TorchLoss = torch.compile(loss) if compiled else loss
     update = torch.compile(optimizer.step) if compiled else optimizer.step
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        found = forward()
+        found = forward(given)
         found.backward()  # type: ignore[no-untyped-call]
         update()
         return float(found.detach())

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import onnx
 from onnx import TensorProto
 
-from graft.core.graph.protos import fault_of, reads_of, where_of
+from graft.core.graph.protos import captures_of, fault_of, where_of
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.adjoint import Adjoint, Vjp, nowhere
 from graft.core.operators.definition.function_body import OPSET, Body
@@ -87,7 +87,7 @@ def pull(
 
 def operands_of(node: onnx.NodeProto) -> list[str]:
     """Return the names of a node's inputs, and of what its bodies read from outside behind them."""
-    return [*node.input, *sorted(set(reads_of(node)) - set(node.input))]
+    return [*node.input, *sorted(set(captures_of(node)))]
 
 
 def varied_of(types: Mapping[str, onnx.TypeProto], nodes: Iterable[onnx.NodeProto], asked: Collection[str]) -> set[str]:

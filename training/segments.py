@@ -78,9 +78,7 @@ def _as_scan(f: Body, count: int) -> None:
 
 def _gives_states(f: Body) -> bool:
     """Whether a Loop has states of known types, and gives nothing else."""
-    states = f.inputs[2:]
-    gives = len(f.attribute("body").output) - 1
-    return bool(states) and gives == len(states) and all(name in f.types for name in states)
+    return 2 < len(f.inputs) == len(f.attribute("body").output) + 1 and all(name in f.types for name in f.inputs[2:])
 
 
 def _as_loops(f: Body) -> None:

@@ -290,9 +290,8 @@ def _part(steps: Writer, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
     rows = (starts, ends, range(2, 2 + rank), [-part.step for part in phase])
-    is_point = all(extent == 1 for extent in conv.shape[2:])
+    inner, is_point = conv.shape[0] // conv.groups, {*conv.shape[2:]} <= {1}
     cut = conv.weights if is_point else steps("Slice", conv.weights, *(steps.ints(*row) for row in rows))
-    inner = conv.shape[0] // conv.groups
     if conv.groups == 1:
         return steps.transposed(cut, 1, 0, *range(2, 2 + rank))
     groups_apart = steps.reshaped(cut, conv.groups, inner, conv.shape[1], *taps)

@@ -22,7 +22,7 @@ from graft.core.schedule.loops.column_reduction import CACHED_SHARE
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.schedule.loops.tiled_transpose import LARGEST_TILE
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
 from graft.core.types import element_bits, storage_dtype
 from graft.plugins.codegen.lowered_groups import Lowered
 from graft.plugins.codegen.sharing.kernel_structure import structure_of
@@ -95,11 +95,6 @@ class _Axes:
         places = ((buffer, number) for number in range(len(buffer.shape)))
         return tuple(self.root(place) for place in places if self.extents[place] > 1)
 
-    def looked_up(self, load: Load) -> tuple[Expression, ...]:
-        """Return a load's indices along the loops through its buffer."""
-        places = enumerate(load.indices)
-        return tuple(index for number, index in places if self.extents[load.buffer, number] > 1)
-
     def reduced(self, stage: Stage) -> tuple[Place, ...]:
         """Return the loops of a stage's reduction."""
         axes = () if stage.reduction is None else stage.reduction.axes
@@ -118,11 +113,11 @@ class _Axes:
         is_split = prod(self.extents[loop] for loop in own) < FEW
         return is_split or not (inner <= set(reduced) or self._stays_cached(stage, own, reduced, machine))
 
-    def _overlaps(self, own: Sequence[Place], read: Sequence[Place]) -> bool:
+    def _overlaps(self, own: tuple[Place, ...], read: tuple[Place, ...]) -> bool:
         """Whether a transposition is of more than one matrix, or its last tiles begin earlier than the others end."""
-        sides = (_run(own, read), _run(read, own))
-        is_matrix = set(own) == set(read) == sides[0] | sides[1]
-        return not is_matrix or any(side & self.closed or self.size(side) % LARGEST_TILE for side in sides)
+        turns = range(1, len(read))
+        sides = [side for n in turns if (*read[n:], *read[:n]) == own for side in (read[n:], read[:n])]
+        return not sides or any(self.closed & set(side) or self.size(side) % LARGEST_TILE for side in sides)
 
     def _stays_cached(self, stage: Stage, own: Sequence[Place], reduced: Sequence[Place], machine: Machine) -> bool:
         """Whether a sum of few rows is so small that it is no matter in which order memory is read."""
@@ -156,8 +151,8 @@ class _Axes:
                 else:
                     self.closed.add(place)
                     looked_up.append(index)
-        numbers = (*free_variables(*looked_up), *_beside_indices(stage_expressions(stage)))
-        self.closed |= {places[one] for one in numbers if one in places}
+        beside = map(ExpressionMap(_without_indices), stage_expressions(stage))
+        self.closed |= {places[one] for one in free_variables(*looked_up, *beside) if one in places}
         return True
 
     def _known(self, buffer: Buffer) -> bool:
@@ -281,8 +276,9 @@ class _Opening:
                 return b.index(0)
             if not isinstance(node, Load):
                 return node
-            places = dict(zip(self.axes.loops(node.buffer), self.axes.looked_up(node), strict=True))
-            indices = {self.numbers[loop]: index for loop, index in places.items()}
+            places = enumerate(node.indices)
+            looked_up = (one for number, one in places if self.axes.extents[node.buffer, number] > 1)
+            indices = dict(zip(map(self.numbers.__getitem__, self.axes.loops(node.buffer)), looked_up, strict=True))
             found = (indices[one] if self.is_closed(one) else axes[one] for one in self._numbers(node.buffer))
             return Load(self.buffer(node.buffer), tuple(found), node.mask)
 
@@ -302,25 +298,5 @@ class _Opening:
         return {variable: self.axes.root(place) for variable, place in places.items()}
 
 
-def _beside_indices(expressions: Sequence[Expression]) -> Iterator[Variable]:
-    """Yield the variables that expressions read as numbers, and not to find an element."""
-    seen, todo = set[int](), list(expressions)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, Variable):
-            yield node
-        elif id(node) not in seen and not isinstance(node, Load):
-            seen.add(id(node))
-            todo += children(node)
-
-
-def _run(own: Sequence[Place], other: Sequence[Place]) -> set[Place]:
-    """Return the loops at the end of a row that follow each other in the same way in another one."""
-    count = 1
-    while count < len(own) and (*own[-count - 1 :],) in _parts(other, count + 1):
-        count += 1
-    return set(own[-count:])
-
-
-def _parts(row: Sequence[Place], length: int) -> set[tuple[Place, ...]]:
-    return {tuple(row[first : first + length]) for first in range(len(row) - length + 1)}
+def _without_indices(node: Expression) -> Expression:
+    return Load(node.buffer, ()) if isinstance(node, Load) else node

@@ -20,7 +20,6 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.column_reduction import CACHED_SHARE
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
-from graft.core.schedule.loops.tiled_transpose import LARGEST_TILE
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
 from graft.core.types import element_bits, storage_dtype
@@ -102,22 +101,16 @@ class _Axes:
         return tuple(self.root(place) for place in places if self.extents[place] > 1)
 
     def wants_numbers(self, stage: Stage, machine: Machine) -> bool:
-        """Whether loops are planned by numbers: of tiles that overlap, and of sums of which threads share the terms."""
+        """Whether loops are planned by numbers: transposing, and of sums of which threads share the terms."""
         own, reduced = self.loops(stage.buffer), self.reduced(stage)
         read = [self.loops(load.buffer) for load in loads(*stage_expressions(stage))]
         if self.closed and self.size((*own, *reduced)) > FEW_LOOKED_UP:
             return True
         if stage.reduction is None:
-            return any(self._overlaps(own, loops) for loops in read if set(own[-1:]) & set(loops[:-1]))
+            return any(set(own[-1:]) & set(loops[:-1]) for loops in read)
         inner = {loops[-1] for loops in read if len(loops) > 1}
         is_split = prod(self.extents[loop] for loop in own) < FEW
         return is_split or not (inner <= set(reduced) or self._stays_cached(stage, own, reduced, machine))
-
-    def _overlaps(self, own: tuple[Place, ...], read: tuple[Place, ...]) -> bool:
-        """Whether a transposition is of more than one matrix, or its last tiles begin earlier than the others end."""
-        turns = range(1, len(read))
-        sides = [side for n in turns if (*read[n:], *read[:n]) == own for side in (read[n:], read[:n])]
-        return not sides or any(self.closed & set(side) or self.size(side) % LARGEST_TILE for side in sides)
 
     def _stays_cached(self, stage: Stage, own: Sequence[Place], reduced: Sequence[Place], machine: Machine) -> bool:
         """Whether a sum of few rows is so small that it is no matter in which order memory is read."""
@@ -206,8 +199,7 @@ class _Opening:
         self.numbers = {loop: number for number, group in enumerate(self.groups) for loop in group}
         sizes = [self._extent(number) for number in range(len(self.groups))]
         inner = {numbers[-1] for one in self.axes.buffers() if len(numbers := self._numbers(one)) > 1}
-        whole = {number for number, size in enumerate(sizes) if size % LARGEST_TILE == 0} if len(inner) > 1 else set()
-        least = [LEAST_INNER if number in inner - whole else LEAST for number in range(len(sizes))]
+        least = [LEAST_INNER if number in inner else LEAST for number in range(len(sizes))]
         self.extents = [
             b.index(size) if size < least[number] or self.is_closed(number) else Variable(f"extent{number}")
             for number, size in enumerate(sizes)

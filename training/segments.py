@@ -2,7 +2,8 @@
 
 The gradient of a Scan keeps the states before each step, and what products gave in it. Of a Scan over segments it keeps
 the states before each segment, and those of the steps of one segment, which it runs again first: of n steps twice the
-root of n. Recurrent layers, and Loops of a known number of steps, are written as Scans for that.
+root of n. Recurrent layers, and Loops of a known number of steps, are written as Scans for that; a Loop that may end
+earlier, and gives nothing but its last states, is a Loop of Loops of a few steps.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from graft.core.operators.definition.function_body import Body, Extent
 from graft.core.operators.products.plain_recurrence import GATES, recurrence
 from graft.core.shapes.inference import infer_proto
 
+STEPS = 32
+"""Steps of a segment of a Loop of which no largest number of steps is known."""
+
 
 def segment_steps(proto: onnx.ModelProto) -> None:
     """Write Scans, Loops and recurrent layers of a model's main graph over segments, in place, where they have some."""
@@ -34,6 +38,8 @@ def segment_steps(proto: onnx.ModelProto) -> None:
             recurrence(layer)
         elif node.op_type == "Loop" and (count := _count(layer)):
             _as_scan(layer, count)
+        elif node.op_type == "Loop" and _gives_states(layer):
+            _as_loops(layer)
         else:
             layer.nodes.append(node)
         for one in layer.nodes:
@@ -68,6 +74,50 @@ def _as_scan(f: Body, count: int) -> None:
     graph.node.insert(0, helper.make_node("Constant", [], [going.name], value=numpy_helper.from_array(np.array(True))))
     numbers = f.constant(np.arange(count))
     f.add(helper.make_node("Scan", [*f.inputs[2:], numbers], f.node.output, f.node.name, body=graph, num_scan_inputs=1))
+
+
+def _gives_states(f: Body) -> bool:
+    """Whether a Loop has states of known types, and gives nothing else."""
+    return 2 < len(f.inputs) == len(f.attribute("body").output) + 1 and all(name in f.types for name in f.inputs[2:])
+
+
+def _as_loops(f: Body) -> None:
+    """Write a Loop as one over segments of its steps, which each go on until theirs are taken or one is the last."""
+    limit, going, *states = f.inputs
+    most = f.contents(limit) if limit else None
+    length = STEPS if most is None else isqrt(max(int(most) - 1, 0)) + 1
+    whole = f("Reshape", limit, f.ints()) if limit else ""
+    size, before = f.constant(length, np.int64), f.constant(length - 1, np.int64)
+    segments = f("Div", f("Add", whole, before), size) if limit else ""
+    number, goes, *firsts = (f.fresh(f"{f.node.name}/{part}") for part in ("segment", "going", *states))
+    with f.apart() as nodes:
+        own = f.constant(length, np.int64)
+        first = f("Mul", number, own)
+        left = f("Min", f("Sub", whole, first), own) if limit else own
+        ends = [f.fresh(f"{f.node.name}/{name}") for name in (*states, "ends")]
+        f.add(helper.make_node("Loop", [left, goes, *firsts], ends, f.node.name, body=_told(f, first)))
+        goes_on = f("Gather", f("Reshape", ends[-1], f.ints(-1)), f.constant(-1, np.int64))
+    scalars = [(number, TensorProto.INT64), (goes, TensorProto.BOOL), (goes_on, TensorProto.BOOL)]
+    one, two, more = (helper.make_tensor_value_info(name, kind, []) for name, kind in scalars)
+    before_each, behind = (
+        [helper.make_value_info(own, f.types[name]) for own, name in zip(names, states, strict=False)]
+        for names in (firsts, ends)
+    )
+    body = helper.make_graph(nodes, f"{f.node.name}/segments", [one, two, *before_each], [more, *behind])
+    name = f.fresh(f"{f.node.name}/segments")
+    f.add(helper.make_node("Loop", [segments, going, *states], f.node.output, name, body=body))
+
+
+def _told(f: Body, first: str) -> onnx.GraphProto:
+    """Return the body of a Loop whose steps are counted from ``first`` on, and which gives whether each is the last."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(f.attribute("body"))
+    number, own, ends = graph.input[0].name, *(f.fresh(f"{f.node.name}/{part}") for part in ("step", "ends"))
+    graph.input[0].name = own
+    graph.node.insert(0, helper.make_node("Add", [own, first], [number], own))
+    graph.node.append(helper.make_node("Identity", [graph.output[0].name], [ends], ends))
+    graph.output.append(helper.make_tensor_value_info(ends, TensorProto.BOOL, []))
+    return graph
 
 
 def _segmented(f: Body) -> list[onnx.NodeProto]:

@@ -87,14 +87,19 @@ def bert_mini(batch: int = BATCH) -> onnx.ModelProto:
     return net.model(net.dense(net.Tanh(net.dense(first, 256)), 2))
 
 
+def gpt(layers: int, features: int, heads: int, length: int, words: int, batch: int = BATCH) -> onnx.ModelProto:
+    """Build a GPT that predicts each word of ``[batch, length]`` from those before it."""
+    net = Net()
+    x = _embedded(net, length, features, words, batch)
+    future = net.constant(np.triu(np.full((length, length), -np.inf), 1))
+    for _ in range(layers):
+        x = net.block(x, heads, bias=future)
+    return net.model(net.Transpose(net.dense(net.normed(x, "layer"), words, bias=False), perm=[0, 2, 1]))
+
+
 def gpt_mini() -> onnx.ModelProto:
     """Build a small GPT (minGPT's gpt-mini): 6 layers of 192 features, 6 heads, 128 characters, each predicted."""
-    net = Net()
-    x = _embedded(net, 128, 192, 256)
-    future = net.constant(np.triu(np.full((128, 128), -np.inf), 1))
-    for _ in range(6):
-        x = net.block(x, 6, bias=future)
-    return net.model(net.Transpose(net.dense(net.normed(x, "layer"), 256, bias=False), perm=[0, 2, 1]))
+    return gpt(6, 192, 6, 128, 256)
 
 
 def lstm() -> onnx.ModelProto:

@@ -2,7 +2,7 @@
 
 The rules are those of the table (the column ``vjp``); an operator without one is differentiated through the function
 that defines it. Gradients of a value that many read are summed. What needs no gradient gets none: only values between
-those asked for and those with a gradient are visited, and whole numbers carry none.
+those asked for and those with a gradient are visited, and whole numbers and values without elements carry none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 import onnx
 from onnx import TensorProto
 
-from graft.core.graph.protos import fault_of, reads_of, where_of
+from graft.core.graph.protos import captures_of, fault_of, where_of
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.adjoint import Adjoint, Vjp, nowhere
 from graft.core.operators.definition.function_body import OPSET, Body
@@ -71,7 +71,7 @@ def pull(
     varied = varied_of(body.types, nodes, asked)
     found = dict(gradients)
     for node in reversed(nodes):
-        if not any(name in found and name in varied for name in node.output):
+        if not any(name in found and name in varied and not _is_empty(body.types, name) for name in node.output):
             continue
         operands = operands_of(node)
         adjoint = Adjoint(node, body, found, varied, pull)
@@ -87,7 +87,7 @@ def pull(
 
 def operands_of(node: onnx.NodeProto) -> list[str]:
     """Return the names of a node's inputs, and of what its bodies read from outside behind them."""
-    return [*node.input, *sorted(set(reads_of(node)) - set(node.input))]
+    return [*node.input, *sorted(set(captures_of(node)))]
 
 
 def varied_of(types: Mapping[str, onnx.TypeProto], nodes: Iterable[onnx.NodeProto], asked: Collection[str]) -> set[str]:
@@ -109,6 +109,12 @@ def is_cut(types: Mapping[str, onnx.TypeProto], node: onnx.NodeProto) -> bool:
 
 def _is_number(types: Mapping[str, onnx.TypeProto], name: str) -> bool:
     return name not in types or types[name].tensor_type.elem_type in NUMBERS
+
+
+def _is_empty(types: Mapping[str, onnx.TypeProto], name: str) -> bool:
+    """Whether a value is known to have no elements."""
+    extents = types[name].tensor_type.shape.dim if name in types else ()
+    return any(one.HasField("dim_value") and one.dim_value == 0 for one in extents)
 
 
 def _passes_integers(node: onnx.NodeProto) -> bool:

@@ -134,6 +134,11 @@ def order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 def reads_of(node: NodeProto) -> Iterator[str]:
     """Yield the names that a node reads, those that its subgraphs read from outside included."""
     yield from filter(None, node.input)
+    yield from captures_of(node)
+
+
+def captures_of(node: NodeProto) -> Iterator[str]:
+    """Yield the names that the subgraphs of a node read from outside."""
     for graph in subgraphs(node):
         own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         own |= {name for inner in graph.node for name in inner.output}

@@ -286,14 +286,17 @@ def _part(steps: Writer, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     constant = rewrite.constant_of(conv.weights)
     if constant is not None:
         return steps.constant("weights", _known_part(constant, conv.groups, phase))
-    taps = [part.taps for part in phase]  # case 1
-    split = [conv.groups, conv.shape[0] // conv.groups, conv.shape[1], *taps]
-    transposed, whole = [0, 2, 1, *range(3, 3 + len(taps))], [conv.channels, split[1], *taps]
+    taps, rank = [part.taps for part in phase], len(phase)  # case 1
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
-    rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
-    groups_apart = steps.reshaped(steps("Slice", conv.weights, *(steps.ints(*row) for row in rows)), *split)
-    return steps.reshaped(steps.transposed(groups_apart, *transposed), *whole)
+    rows = (starts, ends, range(2, 2 + rank), [-part.step for part in phase])
+    inner, is_point = conv.shape[0] // conv.groups, {*conv.shape[2:]} <= {1}
+    cut = conv.weights if is_point else steps("Slice", conv.weights, *(steps.ints(*row) for row in rows))
+    if conv.groups == 1:
+        return steps.transposed(cut, 1, 0, *range(2, 2 + rank))
+    groups_apart = steps.reshaped(cut, conv.groups, inner, conv.shape[1], *taps)
+    transposed = steps.transposed(groups_apart, 0, 2, 1, *range(3, 3 + rank))
+    return steps.reshaped(transposed, conv.channels, inner, *taps)
 
 
 def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.ndarray:

@@ -46,6 +46,8 @@ class Lowered:
     """Of inputs that begin within their value: the elements before them."""
     shapes: Mapping[Buffer, tuple[int, ...]] = field(default_factory=dict)
     """Of tensors that are passed in another shape than their value's, for what it tells: that shape."""
+    structure: str = ""
+    """What the kernel has in common with those that may be the same function, "" where it is not known yet."""
 
 
 @dataclass(slots=True)

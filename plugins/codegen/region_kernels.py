@@ -133,7 +133,7 @@ class RegionKernels:
         moved = [shifted(one) for kernels in made.values() for one in kernels]
         # Views that tell extents take stack, which is less than the code that is saved only where memory is plenty.
         wants_numbers = self.schedules or not self.target.machine.caches or not self.choices.opens_extents
-        left = iter(moved if wants_numbers else with_open_extents(moved))
+        left = iter(moved if wants_numbers else with_open_extents(moved, self.target.machine))
         return {number: [next(left) for _ in kernels] for number, kernels in made.items()}
 
     def _compute(self, group: Group, lowered: Sequence[Lowered]) -> None:
@@ -223,7 +223,7 @@ class RegionKernels:
         """The name of the kernel's function, shared with kernels like it, its packed constants, and how it is made."""
         kernel = lowered.kernel
         with self._timed("lower"):
-            structure = structure_of(kernel)
+            structure = lowered.structure or structure_of(kernel)
         parameters = self.tuned.get(workload_key(structure)) if self.tuned else None
         text = self.schedules.get(self._first.setdefault(structure, kernel.name)) if self.schedules else None
         if text is not None:

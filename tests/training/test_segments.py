@@ -109,10 +109,35 @@ def test_a_loop_of_many_steps_keeps_few_states() -> None:
     assert segmented.arena_bytes < 0.5 * plain.arena_bytes
 
 
-def test_a_loop_that_may_end_earlier_stays() -> None:
+def ending(limit: str, end: int) -> onnx.ModelProto:
+    """Return a Loop that goes on until a step of its own, or to a limit."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 22]> net (float[3,5] h0, int64 most) => (float loss) {{
+            last = Loop <body = step (int64 i, bool c, float[3,5] h) => (bool more, float[3,5] after)
+                {{ z = Cast <to = 1> (i) n = Cos (z) p = MatMul (h, w) s = Add (p, n) after = Tanh (s)
+                   e = Constant <value = int64 {{{end - 1}}}> () more = Less (i, e) }}> ({limit}, , h0)
+            loss = ReduceSumSquare <keepdims = 0> (last) }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(RNG.normal(0, 0.4, (5, 5)).astype(np.float32), "w"))
+    return model
+
+
+@pytest.mark.parametrize(("limit", "most"), [("most", 12), ("most", 100), ("most", 0), ("", 0)])
+@pytest.mark.parametrize("end", [1, 31, 32, 33, 70])
+def test_a_loop_that_may_end_earlier_is_a_loop_over_segments(limit: str, most: int, end: int) -> None:
+    model = ending(limit, end)
+    segmented = edited(graft.load(model), segment_steps)
+    (node,) = [one for one in segmented.graph if one.op_type == "Loop"]
+    assert [one.op_type for one in node.attributes["body"].as_graph() if one.op_type == "Loop"] == ["Loop"]
+    feeds = {"h0": RNG.normal(size=(3, 5)).astype(np.float32), "most": np.array(most)}
+    close_gradients(model, feeds, "h0", "w")
+
+
+def test_a_loop_that_may_end_earlier_and_gives_every_step_stays() -> None:
     text = "t = ReduceSum <keepdims = 0> (after) o = Constant <value = float {0}> () more = Greater (t, o)"
     segmented = edited(graft.load(loop(text)), segment_steps)
-    assert [one.op_type for one in segmented.graph if one.op_type in ("Scan", "Loop")] == ["Loop"]
+    (node,) = [one for one in segmented.graph if one.op_type in ("Scan", "Loop")]
+    assert "MatMul" in [one.op_type for one in node.attributes["body"].as_graph()]
 
 
 def test_an_open_extent_beside_the_steps_stays_open() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from graft.core.graph.protos import reads_of
+from graft.core.graph.protos import captures_of
 from graft.core.operators.definition.function_body import OPSET, Body, Function, learn
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
@@ -57,8 +57,11 @@ class Adjoint(Body):
 
     @property
     def captured(self) -> list[str]:
-        """What the bodies of the node read from outside: its gradients stand behind those of the inputs."""
-        return sorted(set(reads_of(self.node)) - set(self.node.input))
+        """What the bodies of the node read from outside: its gradients stand behind those of the inputs.
+
+        What is an input as well is among it, for its gradient is the sum of both.
+        """
+        return sorted(set(captures_of(self.node)))
 
     def is_varied(self, name: str) -> bool:
         """Whether the gradient of a value is asked for."""

@@ -201,14 +201,17 @@ def _of_patches(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     source = [extent + begin + end for extent, begin, end in zip(inner, w.begins, w.ends, strict=True)]
     if any((*w.begins, *w.ends)):
         image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
-    left, right = (f.transposed(one, 1, 0, *range(2, 2 + rank)) for one in (windows, image))
+    spatial, columns = range(2, 2 + rank), batch * math.prod(outer)
+    left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, -1, columns)
     places = patch_places(batch, source, w.kernel, outer, w.strides, w.dilations).reshape(-1)
-    right = f.reshaped(right, channels, batch * math.prod(source))
-    if not np.array_equal(places, np.arange(batch * math.prod(source))):
+    are_pixels = np.array_equal(places, np.arange(batch * math.prod(source)))
+    if are_pixels and group == 1:
+        right = f.reshaped(f.transposed(image, 0, *spatial, 1), 1, columns, channels)
+        return f.reshaped_like(f("MatMul", left, right), weights)
+    right = f.reshaped(f.transposed(image, 1, 0, *spatial), channels, batch * math.prod(source))
+    if not are_pixels:
         right = f("Gather", right, f.constant(places), axis=1)
-    columns = batch * math.prod(outer)
-    left, right = (f.reshaped(one, group, -1, columns) for one in (left, right))
-    return f.reshaped_like(f("MatMul", left, f.swapped(right)), weights)
+    return f.reshaped_like(f("MatMul", left, f.swapped(f.reshaped(right, group, -1, columns))), weights)
 
 
 def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:

@@ -105,3 +105,23 @@ def test_where_a_derivative_comes_from(name: str, source: str) -> None:
     operator = OPERATORS.get(name)
     assert operator is not None
     assert source_of(operator) == source
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes"),
+    [
+        ("float[0,2,4,4] x, float[3,2,3,3] w", "y = Conv (x, w)"),
+        ("float[3,0,2] x, float[1,12,2] w, float[1,12,3] r", "y = LSTM <hidden_size = 3> (x, w, r)"),
+    ],
+)
+def test_a_batch_of_nothing_has_gradients_of_zeros(inputs: str, nodes: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g ({inputs}) => (float loss) {{
+            {nodes} s = Mul (y, y) loss = ReduceSum <keepdims = 0> (s) }}"""
+    )
+    program = graft.compile(graft.grad(model, wrt=["x", "w"], outputs=[]), ["llvm", "reference"], cache=False)
+    feeds = {one.name: np.ones(one.shape, np.float32) for one in program.inputs}
+    found = program.run(feeds)
+    for name in ("x", "w"):
+        array = np.asarray(found[f"{name}_grad"])
+        assert array.shape == feeds[name].shape and not array.any()

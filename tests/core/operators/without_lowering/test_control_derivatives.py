@@ -61,6 +61,17 @@ def test_a_loop_has_a_second_derivative() -> None:
     assert of_text(text, {"s": (3,), "x": (3,), "w": (3,)}, result=(3,)) <= 1
 
 
+def test_what_is_a_first_state_and_read_in_each_round_has_both_gradients() -> None:
+    text = f'{LIMITS} v, o = Loop <{ROUND}> (m, "", x) y = Reshape (v, k)'
+    assert of_text(text, {"x": (3,), "w": (3,)}, result=(3,)) <= 1
+
+
+def test_what_is_scanned_and_read_in_each_step_has_both_gradients() -> None:
+    body = STEP.replace("n = Add (b, u)", "r = ReduceSum <keepdims = 0> (x) c = Add (b, u) n = Mul (c, r)")
+    text = f"s, y = Scan <num_scan_inputs = 1, body = {body}> (w, x)"
+    assert of_text(text, {"x": (4, 3), "w": (3,)}, result=(4, 3)) <= 1
+
+
 def test_a_state_that_grows_is_an_error() -> None:
     text = """m = Constant <value = int64 {2}> () k = Constant <value_ints = [9]> () z = Loop <body =
         step (int64 i, bool go, double[a] h) => (bool go, double[b] n) { n = Concat <axis = 0> (h, x) }> (m, "", s)

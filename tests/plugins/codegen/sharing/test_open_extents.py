@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -71,6 +73,8 @@ def test_kernels_of_rows_and_sums_of_rows_are_one_each(backend: str) -> None:
     [
         pytest.param("8,64,7,7", "8,64,4,4", "y{n} = Sub(x{n}, c)", id="short rows"),
         pytest.param("64,96", "64,80", "y{n} = Transpose<perm = [1, 0]>(x{n})", id="transposing"),
+        pytest.param("2,64,96", "2,96,64", "y{n} = Transpose<perm = [0, 2, 1]>(x{n})", id="several matrices"),
+        pytest.param("2,64,96", "6,64,96", "y{n} = Pad(x{n}, sides)", id="many elements looked up"),
         pytest.param("2,4096", "2,8192", "y{n} = ReduceSum<keepdims = 0>(x{n})", id="few sums"),
         pytest.param(
             "512,128", "640,128", "a{n} = Constant<value_ints = [0]>() y{n} = ReduceSum(x{n}, a{n})", id="columns"
@@ -78,12 +82,60 @@ def test_kernels_of_rows_and_sums_of_rows_are_one_each(backend: str) -> None:
     ],
 )
 def test_kernels_that_want_numbers_keep_them(first: str, second: str, nodes: str) -> None:
-    text = " ".join(["rows = Constant<value_ints = [0]>()", *(nodes.format(n=n) for n in range(2))])
+    sides = "sides = Constant<value_ints = [0, 1, 0, 0, 0, 0]>()"
+    text = " ".join([sides, *(nodes.format(n=n) for n in range(2))])
     source = model(f"float[{first}] x0, float[{second}] x1, float[1,64,1,1] c", "float y0, float y1", text)
     for output in source.graph.output:
         output.type.tensor_type.ClearField("shape")
     program = graft.compile(source, ["llvm"], strict=True, cache=False)
     assert len(set(functions(program))) == 2
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("shapes", "nodes", "expected"),
+    [
+        pytest.param(
+            ["20,30,3,3", "40,18,3,3"],
+            "s{n} = Slice(x{n}, minus, least, last, minus) y{n} = Transpose<perm = [1, 0, 2, 3]>(s{n})",
+            lambda x: x[..., ::-1, ::-1].swapaxes(0, 1),
+            id="mirrored and transposed",
+        ),
+        pytest.param(
+            ["20,3,3", "40,3,3"],
+            "y{n} = Slice(x{n}, first, second, last_of_three, minus)",
+            lambda x: x[:, 2:0:-1, 1:2],
+            id="looked up along an axis of one element",
+        ),
+        pytest.param(
+            ["4,30,7,7", "8,12,7,7"],
+            "y{n} = Pad(x{n}, sides)",
+            lambda x: np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))),
+            id="padded",
+        ),
+        pytest.param(
+            ["8,40,50", "8,33,64"], "y{n} = ReduceSum<keepdims = 0>(x{n}, zero)", lambda x: x.sum(0), id="few rows"
+        ),
+    ],
+)
+def test_axes_that_are_looked_up_stay_while_others_become_arguments(
+    backend: str, shapes: list[str], nodes: str, expected: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    constants = {
+        "minus": [-1, -1], "least": [-9, -9], "last": [2, 3], "zero": [0], "sides": [0, 0, 1, 1, 0, 0, 1, 1],
+        "first": [2, 1], "second": [0, 0], "last_of_three": [1, 2],
+    }  # fmt: skip
+    text = " ".join(f"{name} = Constant<value_ints = {values}>()" for name, values in constants.items())
+    inputs = ", ".join(f"float[{one}] x{n}" for n, one in enumerate(shapes))
+    source = model(inputs, "float y0, float y1", " ".join([text, *(nodes.format(n=n) for n in range(2))]))
+    for output in source.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    program = graft.compile(source, [backend], strict=True, cache=False)
+    assert len(functions(program)) == 2 and len(set(functions(program))) == 1
+    given = feeds(program)
+    found = program.run(given)
+    for n in range(2):
+        np.testing.assert_allclose(found[f"y{n}"], expected(given[f"x{n}"]), rtol=1e-6, atol=1e-6)
 
 
 def test_a_backend_that_cannot_say_variables_gets_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ BLOCK = 256
 
 
 def is_open(stage: Stage) -> bool:
-    """Whether a table has an extent that is known only when a kernel runs."""
-    return not all(isinstance(extent, Constant) for extent in stage.buffer.shape)
+    """Whether a table has so many rows as are known only when a kernel runs."""
+    return not isinstance(stage.buffer.shape[0], Constant)
 
 
 def read_along(tables: Sequence[Stage], stages: Sequence[Stage]) -> dict[Buffer, Variable] | None:

@@ -92,15 +92,16 @@ class Body(Phrases[str]):
 
     def dtype(self, name: str) -> int:
         """Return the ONNX element type of a value."""
-        self._require_known(name in self.types)
+        self._require_known(name, name in self.types)
         return int(self.types[name].tensor_type.elem_type)
 
     def _kind(self, name: str) -> onnx.TypeProto.Tensor:
-        self._require_known(name in self.types and self.types[name].tensor_type.HasField("shape"))
+        self._require_known(name, name in self.types and self.types[name].tensor_type.HasField("shape"))
         return self.types[name].tensor_type
 
-    def _require_known(self, is_known: bool) -> None:
-        self.require(is_known, "its inputs do not fit together: types or shapes cannot be inferred")
+    def _require_known(self, name: str, is_known: bool) -> None:
+        why = "its operands do not fit together, or what makes it tells none: state it as value_info"
+        self.require(is_known, f"the type or rank of '{name}' cannot be inferred: {why}")
 
     def contents(self, name: str) -> np.ndarray | None:
         """Return what a constant holds, None for other values."""

@@ -64,6 +64,14 @@ def test_the_forward_pass_of_a_model_is_not_computed_again() -> None:
     assert [node.op_type for node in load(model).graph].count("Exp") == 1
 
 
+def test_a_value_whose_rank_nothing_tells_is_named() -> None:
+    model = model_of("""(float[4] a) => (float[4] d) {
+        e = SequenceEmpty () s = SequenceInsert (e, a) [many] t = ConcatFromSequence <axis = 0> (s)
+        [sum] y = ReduceSum <keepdims = 0> (t) d = Gradient <xs = ["a"], y = "y"> (a) }""")
+    with pytest.raises(ModelError, match=r"ReduceSum \(node 'sum'\): the type or rank of 't' cannot be inferred"):
+        load(model)
+
+
 def test_a_path_without_a_derivative_is_named_from_end_to_end() -> None:
     model = model_of("""(float[4] a) => (float[4] d) {
         [e] t = Exp (a) [same] u, i, j, c = Unique (t) [n] y = Neg (u)

@@ -232,6 +232,10 @@ class CacheRead(Step):
         bound = [one for one in path if one.binding]
         if loop.binding:
             self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
+        inside = path[path.index(bound[0]) :] if bound else []
+        for one in (*inside, loop):
+            if one.kind == "parallel" and not one.binding:
+                self.fail(f"iterations of '{one.variable.name}' are at the same time, so that units cannot wait in it")
         if any(unit not in bound for unit in units) or not all_reach(function.body, loop, units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}', which all reach")
         first = min(bound.index(unit) for unit in units)

@@ -11,6 +11,7 @@ from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.visit import walk_statements
 from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import check, matmul
+from tests.core.schedule.primitives.random_steps import EXTERNS
 
 
 def test_double_buffering_fills_the_next_place_while_this_one_is_used():
@@ -36,13 +37,6 @@ TILES = """function tiles(x: float32[n, 3, 8]) -> (y: float32[3, 8]) {
 }"""
 
 
-def copy_async(target, source, size):
-    target[: size // 4] = source[: size // 4]
-
-
-CALLS = {"copy_async": copy_async, "commit_copies": lambda: None, "wait_copies": lambda pending: None}
-
-
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_copies_of_later_iterations_are_under_way_behind_one_barrier(stages):
     steps = f"spmd b 4 thread.x -> t\npipeline_async s {stages} near"
@@ -54,7 +48,7 @@ def test_copies_of_later_iterations_are_under_way_behind_one_barrier(stages):
     for count in range(5):
         x = np.random.default_rng(0).standard_normal((count, 3, 8)).astype(np.float32)
         wanted = run_function(parse_function(TILES), [x])[0]
-        assert (run_function(changed, [x], externs=CALLS)[0] == wanted).all()
+        assert (run_function(changed, [x], externs=EXTERNS)[0] == wanted).all()
 
 
 def test_what_a_mask_leaves_out_is_stored_at_once_and_what_is_computed_is_too():
@@ -64,7 +58,7 @@ def test_what_a_mask_leaves_out_is_stored_at_once_and_what_is_computed_is_too():
         assert told in str(changed) and ("copy_async" in str(changed)) == (told == "else")
         x = np.random.default_rng(0).standard_normal((5, 3, 8)).astype(np.float32)
         wanted = run_function(parse_function(text), [x])[0]
-        assert (run_function(changed, [x], externs=CALLS)[0] == wanted).all()
+        assert (run_function(changed, [x], externs=EXTERNS)[0] == wanted).all()
 
 
 def test_one_place_hides_no_copy():

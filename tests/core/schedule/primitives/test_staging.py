@@ -192,6 +192,15 @@ def test_units_fill_a_copy_for_a_loop_that_is_none_of_them():
         apply_schedule(function, f"bind i block.x\nbind j thread.x\n{step}")
 
 
+def test_units_that_fill_a_cache_do_not_wait_within_iterations_that_are_at_the_same_time():
+    _, function = matmul()
+    steps = "bind i block.x\nbind j thread.x\nsplit k 2 -> k0 k1\nrfactor c at k1 in scratch -> p\nparallel k1"
+    step = "cache_read a at k1 in shared -> near by j"
+    message = f"cannot '{step}': iterations of 'k1' are at the same time, so that units cannot wait in it"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, f"{steps}\n{step}")
+
+
 def test_units_that_fill_a_cache_together_are_all_of_their_level():
     _, function = matmul()
     message = (

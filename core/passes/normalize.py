@@ -22,6 +22,7 @@ from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
 from graft.core.passes.split_heads import SplitHeads
 from graft.core.passes.split_resizes import SplitResizes
+from graft.core.passes.state_pads import StatePads
 from graft.core.rewriting.fold_constants import FoldConstants
 from graft.errors import GraftError
 
@@ -35,6 +36,7 @@ PASSES: Mapping[str, type[Pass]] = {
         InlineConditions,
         EliminateIdentity,
         CanonicalizeOperators,
+        StatePads,
         SplitHeads,
         ExplicitCaches,
         CanonicalizeShapes,

@@ -219,10 +219,8 @@ class CacheRead(Step):
         barrier, outermost = self._meeting(function, loop, units)
         together = self._together(function, region, cache, units, simplifier)
         met = isinstance(used, ir.Block) and used.statements.count(barrier) > 1
-        parts = (
-            (together, *used.statements) if met and isinstance(used, ir.Block) else (together, barrier, used, barrier)
-        )
-        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=ir.Block(parts)))
+        own = used.statements if met and isinstance(used, ir.Block) else (barrier, used, barrier)
+        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=ir.Block((together, *own))))
         check_shared(self, changed, loop, buffer, "copy what others write")
         return with_body(function, with_loop(changed, outermost.variable, lambda one: ir.Allocate(cache, one)))
 
@@ -232,8 +230,7 @@ class CacheRead(Step):
         bound = [one for one in path if one.binding]
         if loop.binding:
             self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
-        inside = path[path.index(bound[0]) :] if bound else []
-        for one in (*inside, loop):
+        for one in path[path.index(bound[0]) :] if bound else ():
             if one.kind == "parallel" and not one.binding:
                 self.fail(f"iterations of '{one.variable.name}' are at the same time, so that units cannot wait in it")
         if any(unit not in bound for unit in units) or not all_reach(function.body, loop, units):

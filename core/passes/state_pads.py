@@ -1,0 +1,75 @@
+"""Padding that follows from an image's extents, as TensorFlow's exporters leave it, computed by nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.rewriting.node_pass import NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import attribute_of, is_operator
+from graft.core.rewriting.writer import Writer
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
+@dataclass(frozen=True)
+class StatePads(NodePass):
+    """Write ``auto_pad`` of windows with strides, over an image of unknown size, as a Pad by what the extents tell.
+
+    What is padded is ``max((ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)``, the larger half behind, or before with
+    SAME_LOWER (ONNX's Conv and MaxPool). Convolutions are padded with 0, MaxPool of floats with minus infinity.
+    """
+
+    name: ClassVar[str] = "state-pads"
+    infers: ClassVar[bool] = True
+
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        found = _window(node)
+        image = node.inputs[0] if found is not None else None
+        if found is None or image is None or image.shape is None:
+            return False
+        kernel, upper = found
+        write, rank = Writer(node, rewriter.names), len(kernel)
+        strides, dilations = (attribute_of(node, name, [1] * rank) for name in ("strides", "dilations"))
+        size = write("Shape", image, start=2)
+        step = write.ints(*strides)
+        up = write("Add", size, write.ints(*(one - 1 for one in strides)))
+        last = write("Sub", write("Div", up, step), write.ints(1))  # the number of the last window: -1 if there is none
+        reach = write.ints(*((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)))
+        lack = write("Sub", write("Add", write("Mul", last, step), reach), size)
+        whole = write("Max", lack, write.ints(0))
+        half = write("Div", whole, write.ints(2))
+        rest = write("Sub", whole, half)
+        pads = write("Concat", *((half, rest) if upper else (rest, half)), axis=0)
+        is_pool, axes = node.op_type == "MaxPool", write.ints(*range(2, 2 + rank))
+        border = write.constant("border", np.array(-np.inf, image.dtype.numpy())) if is_pool and image.dtype else None
+        shape = ir.Shape([*image.shape[:2], *[None] * rank])
+        padded = write.emit("Pad", [image, pads, border, axes], image.dtype, shape)
+        changed = {"auto_pad": "VALID", **({"ceil_mode": 0} if is_pool else {})}
+        write.replace(write.again([padded, *node.inputs[1:]], node.outputs[0].dtype, node.outputs[0].shape, **changed))
+        return True
+
+
+def _window(node: ir.Node) -> tuple[list[int], bool] | None:
+    """Return the extents of the window and whether more is padded behind; None of nodes that stay."""
+    mode = attribute_of(node, "auto_pad", "NOTSET")
+    is_pool = is_operator(node, "MaxPool")
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not (is_pool or is_operator(node, "Conv")):
+        return None
+    image = node.inputs[0]
+    if image is None or image.shape is None or max(attribute_of(node, "strides", [1])) < 2:
+        return None
+    if all(isinstance(extent, int) for extent in image.shape[2:]):
+        return None
+    if is_pool:
+        plain = len(node.outputs) == 1 and image.dtype in FLOATS
+        return (list(attribute_of(node, "kernel_shape", [])), mode == "SAME_UPPER") if plain else None
+    weights = node.inputs[1]
+    kernel = None if weights is None or weights.shape is None else list(weights.shape[2:])
+    if kernel is None or not all(isinstance(extent, int) for extent in kernel):
+        return None
+    return [int(extent) for extent in kernel if isinstance(extent, int)], mode == "SAME_UPPER"

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import NodePass, Rewriter
-from graft.core.rewriting.node_rewrite import attribute_of, is_operator
+from graft.core.rewriting.node_rewrite import attribute_of, has_trait, is_operator
 from graft.core.rewriting.writer import Writer
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -44,7 +45,7 @@ class StatePads(NodePass):
         whole = write("Max", lack, write.ints(0))
         half = write("Div", whole, write.ints(2))
         rest = write("Sub", whole, half)
-        pads = write("Concat", *((half, rest) if upper else (rest, half)), axis=0)
+        pads = write.concatenated(*((half, rest) if upper else (rest, half)), axis=0)
         is_pool, axes = node.op_type == "MaxPool", write.ints(*range(2, 2 + rank))
         border = write.constant("border", np.array(-np.inf, image.dtype.numpy())) if is_pool and image.dtype else None
         shape = ir.Shape([*image.shape[:2], *[None] * rank])
@@ -58,10 +59,13 @@ def _window(node: ir.Node) -> tuple[list[int], bool] | None:
     """Return the extents of the window and whether more is padded behind; None of nodes that stay."""
     mode = attribute_of(node, "auto_pad", "NOTSET")
     is_pool = is_operator(node, "MaxPool")
-    if mode not in ("SAME_UPPER", "SAME_LOWER") or not (is_pool or is_operator(node, "Conv")):
+    is_convolution = has_trait(node, Trait.CONVOLUTION) and node.domain in ("", "ai.onnx")
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not (is_pool or is_convolution):
         return None
     image = node.inputs[0]
-    if image is None or image.shape is None or max(attribute_of(node, "strides", [1])) < 2:
+    if image is None or image.shape is None or image.dtype is None or not image.dtype.is_floating_point():
+        return None
+    if max(attribute_of(node, "strides", [1])) < 2:
         return None
     if all(isinstance(extent, int) for extent in image.shape[2:]):
         return None

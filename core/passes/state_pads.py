@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import NodePass, Rewriter
-from graft.core.rewriting.node_rewrite import attribute_of, has_trait, is_operator
+from graft.core.rewriting.node_rewrite import attribute_of, has_trait
 from graft.core.rewriting.writer import Writer
-
-FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 @dataclass(frozen=True)
 class StatePads(NodePass):
-    """Write ``auto_pad`` of windows with strides, over an image of unknown size, as a Pad by what the extents tell.
+    """Write ``auto_pad`` of a convolution with strides, of an image of unknown size, as a Pad by what the extents tell.
 
     What is padded is ``max((ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)``, the larger half behind, or before with
-    SAME_LOWER (ONNX's Conv and MaxPool). Convolutions are padded with 0, MaxPool of floats with minus infinity.
+    SAME_LOWER (ONNX's Conv).
     """
 
     name: ClassVar[str] = "state-pads"
@@ -46,21 +43,18 @@ class StatePads(NodePass):
         half = write("Div", whole, write.ints(2))
         rest = write("Sub", whole, half)
         pads = write.concatenated(*((half, rest) if upper else (rest, half)), axis=0)
-        is_pool, axes = node.op_type == "MaxPool", write.ints(*range(2, 2 + rank))
-        border = write.constant("border", np.array(-np.inf, image.dtype.numpy())) if is_pool and image.dtype else None
-        shape = ir.Shape([*image.shape[:2], *[None] * rank])
-        padded = write.emit("Pad", [image, pads, border, axes], image.dtype, shape)
-        changed = {"auto_pad": "VALID", **({"ceil_mode": 0} if is_pool else {})}
-        write.replace(write.again([padded, *node.inputs[1:]], node.outputs[0].dtype, node.outputs[0].shape, **changed))
+        shape, axes = ir.Shape([*image.shape[:2], *[None] * rank]), write.ints(*range(2, 2 + rank))
+        padded = write.emit("Pad", [image, pads, None, axes], image.dtype, shape)
+        operands, result = [padded, *node.inputs[1:]], node.outputs[0]
+        write.replace(write.again(operands, result.dtype, result.shape, auto_pad="VALID"))
         return True
 
 
 def _window(node: ir.Node) -> tuple[list[int], bool] | None:
     """Return the extents of the window and whether more is padded behind; None of nodes that stay."""
     mode = attribute_of(node, "auto_pad", "NOTSET")
-    is_pool = is_operator(node, "MaxPool")
     is_convolution = has_trait(node, Trait.CONVOLUTION) and node.domain in ("", "ai.onnx")
-    if mode not in ("SAME_UPPER", "SAME_LOWER") or not (is_pool or is_convolution):
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not is_convolution:
         return None
     image = node.inputs[0]
     if image is None or image.shape is None or image.dtype is None or not image.dtype.is_floating_point():
@@ -69,9 +63,6 @@ def _window(node: ir.Node) -> tuple[list[int], bool] | None:
         return None
     if all(isinstance(extent, int) for extent in image.shape[2:]):
         return None
-    if is_pool:
-        plain = len(node.outputs) == 1 and image.dtype in FLOATS
-        return (list(attribute_of(node, "kernel_shape", [])), mode == "SAME_UPPER") if plain else None
     weights = node.inputs[1]
     kernel = None if weights is None or weights.shape is None else list(weights.shape[2:])
     if kernel is None or not all(isinstance(extent, int) for extent in kernel):

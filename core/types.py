@@ -33,7 +33,7 @@ class Type:
 
     def with_lanes(self, lanes: int) -> Type:
         """Return the type of the same element type with ``lanes`` lanes."""
-        return self if lanes == self.lanes else Type(self.dtype, lanes)
+        return self if lanes == self.lanes else type_of(self.dtype, lanes)
 
     @property
     def is_float(self) -> bool:
@@ -49,6 +49,12 @@ class Type:
     def is_custom(self) -> bool:
         """Whether elements are of a custom datatype."""
         return is_custom(self.dtype)
+
+
+@cache
+def type_of(dtype: str, lanes: int) -> Type:
+    """Return the type of an element type and a number of lanes: each is made once, for expressions ask often."""
+    return Type(dtype, lanes)
 
 
 BOOL, INT32, INT64, FLOAT32, FLOAT64 = Type("bool"), Type("int32"), Type("int64"), Type("float32"), Type("float64")

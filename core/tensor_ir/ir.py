@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from graft.core.tensor_ir.anchors import Structure
-from graft.core.types import INT64, Type, element_bits
+from graft.core.types import INT64, Type, element_bits, type_of
 
 # ---- Expressions: frozen values; variables and buffers have identity ---------------------------------------------
 
@@ -97,7 +97,7 @@ class Load:
     @property
     def type(self) -> Type:
         """The buffer's element type with the lanes of the indices (or of the mask)."""
-        return Type(self.buffer.dtype, access_lanes(self.indices, self.mask))
+        return type_of(self.buffer.dtype, access_lanes(self.indices, self.mask))
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,23 +539,26 @@ def _type_below(expression: Expression) -> Type:
     """Return the type of an expression whose operand decides it, however deep: without recursion."""
     dtype: str | None = None
     while True:
-        if isinstance(expression, Binary):
+        if type(expression) is Binary:
             if dtype is None and expression.operator in COMPARISONS:
                 dtype = "bool"
             expression = expression.left
-        elif isinstance(expression, Unary):
+        elif type(expression) is Unary:
             expression = expression.value
-        elif isinstance(expression, Cast):
+        elif type(expression) is Cast:
             dtype = dtype or expression.dtype
             expression = expression.value
-        elif isinstance(expression, Select):
+        elif type(expression) is Select:
             expression = expression.on_true
         else:
             below = expression.type
-            return below if dtype is None else Type(dtype, below.lanes)
+            return below if dtype is None else type_of(dtype, below.lanes)
 
 
 def access_lanes(indices: tuple[Expression, ...], mask: Expression | None) -> int:
     """Return the lanes of an access: those of its vector indices or mask, 1 if all are scalar."""
-    lanes = max((index.type.lanes for index in indices), default=1)
-    return max(lanes, mask.type.lanes) if mask is not None else lanes
+    lanes = 1
+    for index in indices:
+        if (own := index.type.lanes) > lanes:
+            lanes = own
+    return lanes if mask is None else max(lanes, mask.type.lanes)

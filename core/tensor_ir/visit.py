@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from operator import is_
+from typing import NamedTuple, TypeAlias, get_args
 
 from graft.core.tensor_ir import ir
 
@@ -85,7 +86,7 @@ class ExpressionMap:
 
     def __call__(self, expression: ir.Expression) -> ir.Expression:
         """Return the mapped expression."""
-        known = self._known
+        known, rule = self._known, self.rule
         done = known.get(id(expression))
         if done is not None:
             return done[1]
@@ -97,16 +98,22 @@ class ExpressionMap:
                 continue
             parts, rebuilt = _SHAPES[type(node)]
             operands = parts(node)
-            waiting = [operand for operand in operands if id(operand) not in known]
-            if waiting:
-                stack += reversed(waiting)
-                continue
-            mapped = node
+            waiting: list[ir.Expression] = []
+            is_changed = False
             for operand in operands:
-                if known[id(operand)][1] is not operand:
-                    mapped = rebuilt(node, tuple([known[id(one)][1] for one in operands]))
-                    break
-            known[id(node)] = (node, self.rule(mapped))
+                done = known.get(id(operand))
+                if done is None and not waiting and type(operand) in _LEAVES:
+                    done = known[id(operand)] = (operand, rule(operand))
+                if done is None:
+                    waiting.append(operand)
+                elif done[1] is not operand:
+                    is_changed = True
+            if waiting:
+                waiting.reverse()
+                stack += waiting
+                continue
+            mapped = rebuilt(node, tuple([known[id(one)][1] for one in operands])) if is_changed else node
+            known[id(node)] = (node, rule(mapped))
             stack.pop()
         return known[id(expression)][1]
 
@@ -118,13 +125,13 @@ def substitute(expression: ir.Expression, values: Mapping[ir.Variable, ir.Expres
 
 def substitution(values: Mapping[ir.Variable, ir.Expression]) -> ExpressionMap:
     """Return the map that replaces variables, to be applied to several expressions that share parts."""
-    return ExpressionMap(lambda node: values.get(node, node) if isinstance(node, ir.Variable) else node)
+    return ExpressionMap(lambda node: values.get(node, node) if type(node) is ir.Variable else node)
 
 
-def _optional(
-    function: Callable[[ir.Expression], ir.Expression], expression: ir.Expression | None
-) -> ir.Expression | None:
-    return None if expression is None else function(expression)
+_OnExpression: TypeAlias = Callable[[ir.Expression], ir.Expression]
+_OnStatement: TypeAlias = Callable[[ir.Statement], ir.Statement]
+_OnVariable: TypeAlias = Callable[[ir.Variable], ir.Variable]
+_OnBuffer: TypeAlias = Callable[[ir.Buffer], ir.Buffer]
 
 
 class _StatementRow(NamedTuple):
@@ -133,43 +140,77 @@ class _StatementRow(NamedTuple):
     expressions: Callable[..., tuple[ir.Expression, ...]] = lambda s: ()
     statements: Callable[..., tuple[ir.Statement, ...]] = lambda s: ()
     rebuilt: Callable[..., ir.Statement] = lambda s, *_: s
-    """Of a statement and functions on expressions, statements, bound variables and buffers."""
+    """Of a statement and functions on expressions, statements, bound variables and buffers; itself if none differs."""
 
 
 def _body(statement: ir.For | ir.Let | ir.Allocate | ir.Issue) -> tuple[ir.Statement, ...]:
     return (statement.body,)
 
 
+def _all_same(new: tuple[object, ...], old: tuple[object, ...]) -> bool:
+    return all(map(is_, new, old))
+
+
+def _store(s: ir.Store, e: _OnExpression, _: _OnStatement, v: _OnVariable, b: _OnBuffer) -> ir.Store:
+    buffer, indices, value = b(s.buffer), tuple(map(e, s.indices)), e(s.value)
+    mask = None if s.mask is None else e(s.mask)
+    same = buffer is s.buffer and value is s.value and mask is s.mask and _all_same(indices, s.indices)
+    return s if same else ir.Store(buffer, indices, value, mask)
+
+
+def _for(s: ir.For, e: _OnExpression, inner: _OnStatement, v: _OnVariable, _: _OnBuffer) -> ir.For:
+    variable, extent, body = v(s.variable), e(s.extent), inner(s.body)
+    same = variable is s.variable and extent is s.extent and body is s.body
+    return s if same else ir.For(variable, extent, s.kind, body, s.binding)
+
+
+def _if(s: ir.If, e: _OnExpression, inner: _OnStatement, *_: object) -> ir.If:
+    condition, first = e(s.condition), inner(s.then_body)
+    second = None if s.else_body is None else inner(s.else_body)
+    same = condition is s.condition and first is s.then_body and second is s.else_body
+    return s if same else ir.If(condition, first, second)
+
+
+def _let(s: ir.Let, e: _OnExpression, inner: _OnStatement, v: _OnVariable, _: _OnBuffer) -> ir.Let:
+    variable, value, body = v(s.variable), e(s.value), inner(s.body)
+    return s if variable is s.variable and value is s.value and body is s.body else ir.Let(variable, value, body)
+
+
+def _allocate(s: ir.Allocate, _: _OnExpression, inner: _OnStatement, v: _OnVariable, b: _OnBuffer) -> ir.Allocate:
+    buffer, body = b(s.buffer), inner(s.body)
+    return s if buffer is s.buffer and body is s.body else ir.Allocate(buffer, body)
+
+
+def _block(s: ir.Block, _: _OnExpression, inner: _OnStatement, *__: object) -> ir.Block:
+    statements = tuple(map(inner, s.statements))
+    return s if _all_same(statements, s.statements) else ir.Block(statements)
+
+
+def _call(s: ir.CallExtern, e: _OnExpression, *_: object) -> ir.CallExtern:
+    arguments = tuple(map(e, s.arguments))
+    return s if _all_same(arguments, s.arguments) else ir.CallExtern(s.name, arguments)
+
+
+def _issue(s: ir.Issue, _: _OnExpression, inner: _OnStatement, *__: object) -> ir.Issue:
+    body = inner(s.body)
+    return s if body is s.body else ir.Issue(s.queue, body)
+
+
 _STATEMENTS: dict[type, _StatementRow] = {
     ir.Store: _StatementRow(
-        lambda s: (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask),
-        rebuilt=lambda s, e, _, v, b: ir.Store(b(s.buffer), tuple(map(e, s.indices)), e(s.value), _optional(e, s.mask)),
+        lambda s: (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask), rebuilt=_store
     ),
-    ir.For: _StatementRow(
-        lambda s: (s.extent,),
-        _body,
-        lambda s, e, inner, v, _: replace(s, variable=v(s.variable), extent=e(s.extent), body=inner(s.body)),
-    ),
+    ir.For: _StatementRow(lambda s: (s.extent,), _body, _for),
     ir.If: _StatementRow(
         lambda s: (s.condition,),
         lambda s: (s.then_body,) if s.else_body is None else (s.then_body, s.else_body),
-        lambda s, e, inner, *_: ir.If(
-            e(s.condition), inner(s.then_body), None if s.else_body is None else inner(s.else_body)
-        ),
+        _if,
     ),
-    ir.Let: _StatementRow(
-        lambda s: (s.value,), _body, lambda s, e, inner, v, _: ir.Let(v(s.variable), e(s.value), inner(s.body))
-    ),
-    ir.Allocate: _StatementRow(
-        lambda s: s.buffer.shape, _body, lambda s, _, inner, v, b: ir.Allocate(b(s.buffer), inner(s.body))
-    ),
-    ir.Block: _StatementRow(
-        statements=lambda s: s.statements, rebuilt=lambda s, _, inner, *__: ir.Block(tuple(map(inner, s.statements)))
-    ),
-    ir.CallExtern: _StatementRow(
-        lambda s: s.arguments, rebuilt=lambda s, e, *_: ir.CallExtern(s.name, tuple(map(e, s.arguments)))
-    ),
-    ir.Issue: _StatementRow(statements=_body, rebuilt=lambda s, _, inner, *__: ir.Issue(s.queue, inner(s.body))),
+    ir.Let: _StatementRow(lambda s: (s.value,), _body, _let),
+    ir.Allocate: _StatementRow(lambda s: s.buffer.shape, _body, _allocate),
+    ir.Block: _StatementRow(statements=lambda s: s.statements, rebuilt=_block),
+    ir.CallExtern: _StatementRow(lambda s: s.arguments, rebuilt=_call),
+    ir.Issue: _StatementRow(statements=_body, rebuilt=_issue),
     ir.Barrier: _StatementRow(),
     ir.Push: _StatementRow(),
     ir.Pop: _StatementRow(),
@@ -197,7 +238,7 @@ def with_parts(
     """Return a statement whose parts have gone through functions: the expressions and statements directly in it.
 
     ``variable`` maps what it binds, ``buffer`` what it stores to or allocates, before the rest; the shape of a buffer
-    is its own.
+    is its own. Where no part differs, the statement is the same object.
     """
     return _STATEMENTS[type(statement)].rebuilt(statement, expression, inner, variable, buffer)
 
@@ -208,6 +249,8 @@ def map_statement(
     rule: Callable[[ir.Statement], ir.Statement] = lambda statement: statement,
 ) -> ir.Statement:
     """Rebuild a statement: ``expression`` maps every expression, then ``rule`` every statement, innermost first."""
+    if expression is _same and not statement_children(statement):
+        return rule(statement)
 
     def walk(inner: ir.Statement) -> ir.Statement:
         return map_statement(inner, expression, rule)
@@ -215,7 +258,8 @@ def map_statement(
     def address(argument: ir.Expression) -> ir.Expression:
         # A Load argument of an extern is an address: it must stay a Load.
         if isinstance(argument, ir.Load):
-            return replace(argument, indices=tuple(map(expression, argument.indices)))
+            indices = tuple(map(expression, argument.indices))
+            return argument if _all_same(indices, argument.indices) else replace(argument, indices=indices)
         return expression(argument)
 
     if isinstance(statement, ir.Let):
@@ -223,9 +267,19 @@ def map_statement(
         values = [expression(one.value) for one in bound]
         mapped = walk(inner)
         for one, value in zip(reversed(bound), reversed(values), strict=True):
-            mapped = rule(ir.Let(one.variable, value, mapped))
+            same = value is one.value and mapped is one.body
+            mapped = rule(one if same else ir.Let(one.variable, value, mapped))
         return mapped
     return rule(with_parts(statement, address if isinstance(statement, ir.CallExtern) else expression, walk))
+
+
+def map_nested(statement: ir.Statement, rule: Callable[[ir.Statement], ir.Statement]) -> ir.Statement:
+    """Rebuild a statement by a rule on every statement in it, innermost first; expressions stay as they are."""
+    return map_statement(statement, _same, rule)
+
+
+def _same(expression: ir.Expression) -> ir.Expression:
+    return expression
 
 
 def map_accesses(

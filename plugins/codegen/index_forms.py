@@ -24,24 +24,27 @@ def index_form(
 
     ``bound`` has the forms of let-bound vectors, ``atom`` gives that of a scalar that is no sum.
     """
-    match index:
-        case Ramp(base, stride, _):
-            form = index_form(base, bound, atom)
-            assert form is not None, "the base of a ramp is a scalar"
-            return form.plus(Linear(lane=stride))
-        case Broadcast(inner, _):
-            return index_form(inner, bound, atom)
-        case Constant(number, _):
-            return Linear(int(number))
-        case Variable() if index.type.lanes > 1:
-            return bound(index)
-        case Binary("add" | "sub" as operator, left, right):
-            first, second = index_form(left, bound, atom), index_form(right, bound, atom)
-            return None if first is None or second is None else first.plus(second, 1 if operator == "add" else -1)
-        case Binary("mul", left, right):
-            first, second = index_form(left, bound, atom), index_form(right, bound, atom)
-            if first is not None and second is not None:
-                for factor, form in ((first, second), (second, first)):
-                    if factor.is_constant:
-                        return form.times(factor.constant)
+    # No `match`, and the most frequent first: this is asked of every index that is emitted.
+    if isinstance(index, Constant):
+        return Linear(int(index.value))
+    if isinstance(index, Variable):
+        return atom(index) if index.type.lanes == 1 else bound(index)
+    if isinstance(index, Binary) and index.operator in _LINEAR:
+        first, second = index_form(index.left, bound, atom), index_form(index.right, bound, atom)
+        if index.operator != "mul":
+            sign = 1 if index.operator == "add" else -1
+            return None if first is None or second is None else first.plus(second, sign)
+        if first is not None and second is not None:
+            for factor, form in ((first, second), (second, first)):
+                if factor.is_constant:
+                    return form.times(factor.constant)
+    elif isinstance(index, Ramp):
+        base = index_form(index.base, bound, atom)
+        assert base is not None, "the base of a ramp is a scalar"
+        return base.plus(Linear(lane=index.stride))
+    elif isinstance(index, Broadcast):
+        return index_form(index.value, bound, atom)
     return None if index.type.lanes > 1 else atom(index)
+
+
+_LINEAR = frozenset({"add", "sub", "mul"})

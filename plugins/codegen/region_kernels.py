@@ -22,7 +22,7 @@ from graft.core.schedule.parameters import Parameters, ScheduleParameters, to_js
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.printer import print_function
-from graft.core.tensor_ir.visit import map_statement
+from graft.core.tensor_ir.visit import map_nested
 from graft.core.tuning.tunings import workload_key
 from graft.core.types import storage_dtype
 from graft.datatypes.lower_function import lower_function, require
@@ -52,7 +52,7 @@ def on_one_thread(function: Function) -> Function:
             return replace(statement, kind="serial")
         return statement
 
-    return replace(function, body=map_statement(function.body, lambda expression: expression, rule))
+    return replace(function, body=map_nested(function.body, rule))
 
 
 def extents_of(value: ValueView) -> tuple[Extent, ...]:

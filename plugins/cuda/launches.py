@@ -228,7 +228,7 @@ def _without_allocation(body: ir.Statement, buffer: ir.Buffer) -> ir.Statement:
     def rule(statement: ir.Statement) -> ir.Statement:
         return statement.body if isinstance(statement, ir.Allocate) and statement.buffer is buffer else statement
 
-    return visit.map_statement(body, lambda expression: expression, rule)
+    return visit.map_nested(body, rule)
 
 
 def with_buffer(

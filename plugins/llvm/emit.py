@@ -18,7 +18,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.rows import COMPILED_FOR, NATIVE
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.arithmetic.fused import unfused
-from graft.core.tensor_ir.arithmetic.vector_math import expansion
+from graft.core.tensor_ir.arithmetic.vector_math import expansion, has_expansions
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
@@ -44,8 +44,10 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
 
 def _expanded(function: Function, target: Target) -> Function:
     """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
-    has_ldexp = target.arch == "x86_64" and target.machine.features >= {"avx512f", "avx512vl"}
-    body = map_statement(function.body, expansion(has_ldexp=has_ldexp))
+    body = function.body
+    if has_expansions(body):
+        has_ldexp = target.arch == "x86_64" and target.machine.features >= {"avx512f", "avx512vl"}
+        body = map_statement(body, expansion(has_ldexp=has_ldexp))
     if not target.machine.has("fma"):
         body = map_statement(body, unfused(is_exact=function.is_exact))
     return replace(function, body=body)

@@ -237,7 +237,7 @@ class Guard(Step):
             isinstance(one, ir.Store) and one.buffer.name == self.buffer for one in visit.walk_statements(function.body)
         ):
             self.fail(f"no buffer that is written is called '{self.buffer}'")
-        return with_body(function, visit.map_statement(function.body, lambda expression: expression, rule))
+        return with_body(function, visit.map_nested(function.body, rule))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import (
     free_variables,
+    map_nested,
     map_statement,
     statement_children,
     statement_expressions,
@@ -286,7 +287,7 @@ class Merge(Step):
             return new if _follows(one, first, second) else one
 
         new = Block(tuple(parts))
-        return with_body(function, map_statement(function.body, lambda expression: expression, rule)), merged
+        return with_body(function, map_nested(function.body, rule)), merged
 
 
 def _follows(block: Statement, first: For, second: For) -> bool:

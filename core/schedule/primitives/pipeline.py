@@ -16,7 +16,7 @@ from graft.core.tensor_ir.visit import (
     free_variables,
     loads,
     map_accesses,
-    map_statement,
+    map_nested,
     statement_expressions,
     walk_statements,
 )
@@ -141,7 +141,7 @@ class Pipeline(Step):
                 return ir.Allocate(doubled[one.buffer], one.body)
             return one
 
-        return map_statement(body, lambda expression: expression, rule)
+        return map_nested(body, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def _copied(fill: ir.Statement) -> ir.Statement:
         copy = ir.CallExtern("copy_async", (*places, index(size)))
         return copy if mask is None else ir.If(mask, copy, replace(store, value=zero))
 
-    return map_statement(fill, lambda expression: expression, rule)
+    return map_nested(fill, rule)
 
 
 def _begin(indices: tuple[ir.Expression, ...], lanes: int) -> tuple[ir.Expression, ...] | None:

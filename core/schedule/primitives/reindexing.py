@@ -135,4 +135,4 @@ class Pad(Step):
             return ir.Allocate(longer, one.body) if isinstance(one, ir.Allocate) and one.buffer is buffer else one
 
         changed = visit.map_accesses(function.body, {buffer}, lambda _, indices: (longer, indices))
-        return with_body(function, visit.map_statement(changed, lambda expression: expression, rule))
+        return with_body(function, visit.map_nested(changed, rule))

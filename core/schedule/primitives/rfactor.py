@@ -137,7 +137,7 @@ class Subtotal(Step):
         parts = (
             loops_over(zip(home, part.shape, strict=True), ir.Store(part, home, identity)),
             redirected(loop.body, region, part, simplifier),
-            visit.map_statement(back, lambda expression: expression, added),
+            visit.map_nested(back, added),
         )
         new = ir.Allocate(part, ir.Block(parts))
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))

@@ -15,7 +15,7 @@ from typing import ClassVar, NoReturn
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.verifying.verifier import verify
-from graft.core.tensor_ir.visit import free_variables, map_statement, statement_children, walk_statements
+from graft.core.tensor_ir.visit import free_variables, map_nested, statement_children, walk_statements
 from graft.core.types import INT64
 from graft.errors import CompileError, ScheduleError
 
@@ -174,7 +174,7 @@ def with_loop(body: ir.Statement, variable: ir.Variable, change: Callable[[ir.Fo
     def rule(statement: ir.Statement) -> ir.Statement:
         return change(statement) if isinstance(statement, ir.For) and statement.variable is variable else statement
 
-    return map_statement(body, lambda expression: expression, rule)
+    return map_nested(body, rule)
 
 
 def bounded(body: ir.Statement) -> Simplifier:

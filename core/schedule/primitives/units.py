@@ -19,7 +19,7 @@ from graft.core.schedule.primitives.step import (
 )
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import map_accesses, map_statement, substitution, walk_statements
+from graft.core.tensor_ir.visit import map_accesses, map_nested, map_statement, substitution, walk_statements
 
 PRIVATE = ("register", "scratch")
 """Memories of which each unit has its own."""
@@ -154,7 +154,7 @@ class Sharing:
 
             return map_accesses(one, {buffer}, place)
 
-        changed = map_statement(body, lambda expression: expression, rule) if buffer.shape[:1] == (count,) else body
+        changed = map_nested(body, rule) if buffer.shape[:1] == (count,) else body
         if changed is body or any(one.buffer is buffer for one in accesses(changed)):
             return buffer, body
         self.parts.add(own)
@@ -282,7 +282,7 @@ class Tree(Step):
         def rule(one: ir.Statement) -> ir.Statement:
             return ir.Block(statements) if isinstance(one, ir.Block) and one.statements == block.statements else one
 
-        return with_body(function, map_statement(function.body, lambda expression: expression, rule))
+        return with_body(function, map_nested(function.body, rule))
 
     def _reduced(self, loop: ir.For) -> tuple[ir.Buffer, ir.BinaryOperator]:
         """Return the parts that a loop reduces, and by what."""

@@ -276,7 +276,7 @@ def lower_loops(statement: ir.Statement, whole: ir.Statement | None = None) -> i
             return ir.Block(tuple(visit.map_statement(inner.body, visit.substitution(one)) for one in values))
         return inner
 
-    return visit.map_statement(statement, lambda expression: expression, rule)
+    return visit.map_nested(statement, rule)
 
 
 def lowered(function: ir.Function) -> ir.Function:

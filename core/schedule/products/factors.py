@@ -92,8 +92,7 @@ def _chosen_tile(parts: Contraction, target: Target) -> RegisterTile:
     (height, width), dtype = usual_size(parts, target), parts.left.type.dtype
     shaped, busy = with_dot(parts.multiply.dot, target)
     busy += parts.held_vectors(USUAL_VECTORS)
-    ranked = ranked_tiles(height, width, dtype, shaped, busy)
-    ranked = [row for row in ranked if parts.epilogue.allows(row[1].columns)]
+    ranked = [row for row in ranked_tiles(height, width, dtype, shaped, busy) if parts.epilogue.allows(row[1].columns)]
     if not parts.varies:
         return ranked[0][1]
     if parts.before or parts.terms == VARIES:

@@ -139,7 +139,6 @@ def lanes_of(dtype: str, target: Target) -> int:
 Ranked = tuple[float, RegisterTile]
 
 
-@cache
 def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> RegisterTile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
 
@@ -162,7 +161,8 @@ def with_dot(dot: str, target: Target) -> tuple[Target, int]:
     return replace(target, machine=replace(target.machine, costs=costs)), EMULATED_REGISTERS
 
 
-def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[Ranked]:
+@cache
+def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> tuple[Ranked, ...]:
     """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
     lanes, costs = lanes_of(dtype, target), target.machine.costs
     registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
@@ -181,7 +181,7 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
             across *= 1 + costs.code * (shapes - 1)
             found.append((across, RegisterTile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
-    return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
+    return tuple(sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows)))
 
 
 def _unroll(dtype: str, machine: Machine) -> int:

@@ -31,10 +31,16 @@ from functools import partial
 
 from graft.core.tensor_ir.arithmetic import circular, error_function, exponential
 from graft.core.tensor_ir.arithmetic.exponential import FLOAT32, FLOAT64, Format
-from graft.core.tensor_ir.ir import Cast, Expression, Function, Intrinsic
+from graft.core.tensor_ir.ir import Cast, Expression, Function, Intrinsic, Statement
 from graft.core.tensor_ir.rewriting.sharing import bind_shared
 from graft.core.tensor_ir.scalar_math import Value
-from graft.core.tensor_ir.visit import ExpressionMap, map_statement
+from graft.core.tensor_ir.visit import (
+    ExpressionMap,
+    map_statement,
+    statement_expressions,
+    walk_expressions,
+    walk_statements,
+)
 
 EXPANSIONS: dict[str, Callable[..., Value]] = {
     "exp": exponential.exp,
@@ -68,6 +74,12 @@ def expand(function: Function) -> Function:
     """Return the function with its transcendental intrinsics replaced; shared subexpressions are bound by `Let`."""
     body = map_statement(function.body, ExpressionMap(_expand_node), bind_shared)
     return replace(function, body=body)
+
+
+def has_expansions(body: Statement) -> bool:
+    """Whether a statement has transcendental intrinsics."""
+    every = (node for one in walk_statements(body) for node in statement_expressions(one))
+    return any(isinstance(node, Intrinsic) and node.name in EXPANSIONS for node in walk_expressions(*every))
 
 
 def expansion(*, has_ldexp: bool = False) -> ExpressionMap:

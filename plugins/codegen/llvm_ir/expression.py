@@ -33,6 +33,8 @@ class ExpressionEmitter(addresses.MemoryBuilder):
 
     def value(self, expression: ir.Expression) -> Value:
         """Return the value of an expression, emitting it unless this statement already has."""
+        if type(expression) is ir.Variable:
+            return self._variable(expression)
         emitted = self._emitted
         known = emitted.get(id(expression))
         if known is not None:
@@ -42,7 +44,8 @@ class ExpressionEmitter(addresses.MemoryBuilder):
             node = stack[-1]
             waiting = [one for one in _emitted_first(node) if id(one) not in emitted]
             if waiting:
-                stack += reversed(waiting)
+                waiting.reverse()
+                stack += waiting
                 continue
             if id(node) not in emitted:
                 emitted[id(node)] = (node, self._emit(node))

@@ -13,7 +13,7 @@ from graft.core.schedule.primitives.tensorize import Tensorize
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import loops_over
-from graft.core.tensor_ir.visit import map_statement
+from graft.core.tensor_ir.visit import map_nested
 from graft.plugins.cuda.machines import WARP, WARPGROUP
 from graft.plugins.cuda.strategies.fills import Tile
 from graft.plugins.cuda.strategies.fragments import depth_of, meaning
@@ -178,4 +178,4 @@ class Sums:
 
         found = taken(loops_over([(self.unit, b.index(self.units))], nest, "parallel"), steps)
         assert isinstance(found, ir.For), "a loop over units"
-        return map_statement(found.body, lambda expression: expression, rule)
+        return map_nested(found.body, rule)

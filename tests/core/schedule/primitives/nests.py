@@ -44,7 +44,7 @@ def matmul(m=5, n=7, k=6, dtype="float32"):
     return nest(MATMUL.format(m=m, n=n, k=k, t=dtype, zero="0.0" if dtype.startswith("float") else "0"))
 
 
-def check(stages, function, seed=0):
+def check(stages, function, seed=0, externs=None):
     """The function computes what the stages mean, as it stands and with its vectors and copies made."""
     random = np.random.default_rng(seed)
     inputs = [
@@ -53,11 +53,11 @@ def check(stages, function, seed=0):
     ]
     contents = run_stages(stages, dict(zip(function.input_buffers, inputs, strict=True)))
     expected = contents[function.output_buffers[0]]
-    np.testing.assert_array_equal(run_function(function, inputs)[0], expected)
+    np.testing.assert_array_equal(run_function(function, inputs, externs=externs)[0], expected)
     lowered = type(function)(
         function.name, function.parameters, 1, simplify_statement(lower_loops(simplify_statement(function.body)))
     )
-    np.testing.assert_array_equal(run_function(lowered, inputs)[0], expected)
+    np.testing.assert_array_equal(run_function(lowered, inputs, externs=externs)[0], expected)
 
 
 def names(function):

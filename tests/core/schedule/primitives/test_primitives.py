@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
 from graft.core.tensor_ir.parser import parse_function
 from tests.core.schedule.primitives.nests import SUBJECTS, check, matmul, names
-from tests.core.schedule.primitives.random_steps import random_schedule
+from tests.core.schedule.primitives.random_steps import EXTERNS, random_schedule
 from tests.core.schedule.primitives.test_schedule_text import TILED
 
 
@@ -28,4 +28,4 @@ def test_any_sequence_of_primitives_keeps_the_result(draw, subject, m, n, k):
     function, taken, _ = random_schedule(draw, function, draw.randint(1, 9))
     assert parse_schedule(print_schedule(taken)) == tuple(taken)
     assert str(parse_function(str(function))) == str(function)
-    check(stages, function)
+    check(stages, function, externs=EXTERNS)

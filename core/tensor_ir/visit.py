@@ -330,17 +330,21 @@ def walk_statements(statement: ir.Statement) -> Iterator[ir.Statement]:
 def walk_expressions(*roots: ir.Expression) -> Iterator[ir.Expression]:
     """Yield every distinct node (by identity) of some expressions, operands before their users."""
     done: set[int] = set()
-    stack: list[tuple[ir.Expression, bool]] = [(root, False) for root in reversed(roots)]
+    stack = list(reversed(roots))
     while stack:
-        node, ready = stack.pop()
+        node = stack[-1]
         if id(node) in done:
+            stack.pop()
             continue
-        if ready:
-            done.add(id(node))
-            yield node
-        else:
-            stack.append((node, True))
-            stack.extend((operand, False) for operand in reversed(children(node)))
+        if type(node) not in _LEAVES:
+            waiting = [operand for operand in children(node) if id(operand) not in done]
+            if waiting:
+                waiting.reverse()
+                stack += waiting
+                continue
+        done.add(id(node))
+        stack.pop()
+        yield node
 
 
 def unknown(root: ir.Expression, known: Container[int]) -> Iterator[ir.Expression]:

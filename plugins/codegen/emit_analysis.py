@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Container, Iterator
-from dataclasses import fields
 from math import prod
-from operator import attrgetter
 from typing import Any, get_args
 
 from graft.core.tensor_ir.ir import (
@@ -19,10 +16,18 @@ from graft.core.tensor_ir.ir import (
     For,
     Function,
     Let,
+    Load,
     Statement,
+    Store,
     Variable,
 )
-from graft.core.tensor_ir.visit import free_variables, walk_statements
+from graft.core.tensor_ir.visit import (
+    children,
+    free_variables,
+    statement_children,
+    statement_expressions,
+    walk_statements,
+)
 from graft.core.types import INT64
 
 SERIAL_WORK = 16 * 1024
@@ -45,7 +50,8 @@ def _parts_of(statement: Statement) -> Iterator[Any]:
         if id(node) not in seen:
             seen.add(id(node))
             yield node
-            todo += _parts(type(node))(node)[::-1]
+            if type(node) not in _LEAVES:
+                todo += _parts(node)[::-1]
 
 
 def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]]:
@@ -118,13 +124,11 @@ class Work:
             kind = type(part)
             if kind is For:
                 total += self(part)
-            elif kind is tuple:
-                todo += part
-            elif id(part) not in seen:
+            elif kind not in _LEAVES and id(part) not in seen:
                 seen.add(id(part))
-                total += kind in _NODES
+                total += 1
                 if kind is not Buffer:
-                    todo += _parts(kind)(part)
+                    todo += _parts(part)
         return total
 
 
@@ -183,19 +187,19 @@ def collapsed(loop: For) -> tuple[Variable, Expression, Statement]:
     return index, extent, body
 
 
-def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what gives the parts of an object of this class that are or hold nodes."""
-    known = _PARTS.get(kind)
-    if known is None:
-        names = [field.name for field in fields(kind) if _HOLDS_NODES.search(str(field.type))] if kind in _NODES else []
-        known = _PARTS[kind] = attrgetter(*names) if len(names) > 1 else _few(names)
-    return known
+def _parts(node: Any) -> tuple[Any, ...]:
+    """Return what stands directly in a statement, an expression or a buffer, in order."""
+    own = _PARTS.get(type(node))
+    return children(node) if own is None else own(node)
 
 
-def _few(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    return (lambda node: (getattr(node, names[0]),)) if names else (lambda node: ())
-
-
-_NODES = frozenset({*get_args(Expression), *get_args(Statement), Buffer} - {Constant, Variable})
-_HOLDS_NODES = re.compile(r"Expression|Statement|Variable|Buffer")
-_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {tuple: lambda node: node}
+_LEAVES = frozenset({Constant, Variable})
+_PARTS: dict[type, Callable[..., tuple[Any, ...]]] = {
+    **dict.fromkeys(get_args(Statement), lambda s: (*statement_expressions(s), *statement_children(s))),
+    Load: lambda e: (e.buffer, *children(e)),
+    Buffer: lambda one: (*one.shape, *(one.strides or ()), *([one.tensor] if one.tensor else ())),
+    Store: lambda s: (s.buffer, *statement_expressions(s)),
+    Allocate: lambda s: (s.buffer, s.body),
+    **dict.fromkeys((For, Let), lambda s: (s.variable, *statement_expressions(s), s.body)),
+}
+"""Of what has more in it than operands."""

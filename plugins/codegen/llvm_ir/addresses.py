@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import prod
 
 from graft.core.affine.linear import Linear
+from graft.core.operators.definition.build import dims
 from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
@@ -23,8 +25,8 @@ class MemoryBuilder(Builder, ABC):
         self.forms: dict[Variable, Form | None] = {}
         """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
-        self.strides: dict[Buffer, list[Value]] = {}
-        """The strides of buffers of constant shape, which are numbers everywhere."""
+        self.strides: dict[Buffer, list[int] | None] = {}
+        """The strides of buffers that are asked for often: of a constant shape, so that they are numbers."""
         self._dummies: dict[tuple[str, str], str] = {}
 
     @abstractmethod
@@ -79,22 +81,37 @@ def scalar(emitter: MemoryBuilder, form: Form, with_constant: bool = True) -> Va
 
 def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     """Return the element strides of a buffer's dimensions."""
-    if buffer in emitter.strides:
-        return emitter.strides[buffer]
+    numbers = constant_strides(emitter, buffer)
+    if numbers is not None:
+        return [Value(str(number), INT64) for number in numbers]
     if buffer.strides is not None:
         return [emitter.value(stride) for stride in buffer.strides]
     strides = [Value("1", INT64)]
     for extent in reversed(buffer.shape[1:]):
         strides.append(binary(emitter, "mul", strides[-1], emitter.value(extent)))
-    strides = strides[::-1][: len(buffer.shape)]
-    if element_count(buffer) is not None:
-        emitter.strides[buffer] = strides
-    return strides
+    return strides[::-1][: len(buffer.shape)]
+
+
+def constant_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[int] | None:
+    """Return the strides of a contiguous buffer of constant shape, None for another."""
+    known = emitter.strides
+    if buffer not in known:
+        shape = None if element_count(buffer) is None else dims(buffer)
+        known[buffer] = None if shape is None else [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return known[buffer]
 
 
 def offset_of(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Form | None:
     """Return the linear form of an element's offset in its buffer, None for a vector that has no constant step."""
     total: Form = Linear()
+    numbers = constant_strides(emitter, buffer)
+    if numbers is not None:
+        for index, number in zip(indices, numbers, strict=True):
+            form = linear(emitter, index)
+            if form is None:
+                return None
+            total = total.plus(form, number)
+        return total
     for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
         form = linear(emitter, index)
         if form is None:

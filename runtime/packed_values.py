@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from graft.errors import InputError
+from graft.runtime import _native
 
 ABSENT, TENSOR, SEQUENCE = 0, 1, 2
 METADATA = "packed"
@@ -59,32 +60,17 @@ def _write(value: Any, parts: list[bytes]) -> None:
         texts = array.dtype.hasobject or array.dtype.kind in "US"
         name = b"string" if texts else array.dtype.name.encode()
         parts += [bytes([TENSOR, len(name)]), name, bytes([array.ndim]), *map(_number, array.shape)]
-        if not texts:
-            parts.append(np.ascontiguousarray(array).tobytes())
-        else:
-            _write_texts(array.reshape(-1).tolist(), parts)
+        parts.append(_texts(array.reshape(-1).tolist()) if texts else array.tobytes())
 
 
-def _write_texts(elements: Sequence[Any], parts: list[bytes]) -> None:
+def _texts(elements: list[Any]) -> bytes:
     try:
-        texts = list(map(str.encode, elements))
+        return _native.write_texts(elements)
     except TypeError:
-        texts = list(map(_text, elements))
-    numbers = {size: _number(size) for size in set(map(len, texts))}
-    for text in texts:
-        parts.append(numbers[len(text)])
-        parts.append(text)
+        other = next(one for one in elements if not isinstance(one, str | bytes))
+        raise InputError(f"an array of objects holds {other!r}; give texts alone") from None
 
 
-def _text(element: Any) -> bytes:
-    if isinstance(element, bytes):
-        return element
-    if not isinstance(element, str):
-        raise InputError(f"an array of objects holds {element!r}; give texts alone")
-    return element.encode()
-
-
-_NUMBER = struct.Struct("<Q")
 MOST_AXES, MOST_ELEMENTS = 64, 1 << 58
 """What an array may have: NumPy counts bytes of empty ones, too, as if their extents of 0 were 1."""
 
@@ -118,31 +104,27 @@ class _Reader:
         if tag != TENSOR:
             raise InputError(f"a packed value has tag {tag} at depth {depth}; known are 0 to 2, down to {MOST_DEPTH}")
         name = self._take(self._take(1)[0]).decode("ascii", "replace")
-        shape = [int.from_bytes(self._take(8), "little") for _ in range(self._take(1)[0])]
+        rank = self._take(1)[0]
+        shape = struct.unpack(f"<{rank}Q", self._take(8 * rank))
         is_empty = 0 in shape  # else all elements must be there
         if len(shape) > MOST_AXES or (is_empty and math.prod(max(one, 1) for one in shape) > MOST_ELEMENTS):
-            raise InputError(f"a packed value has the shape {shape}, which no array can have")
+            raise InputError(f"a packed value has the shape {[*shape]}, which no array can have")
         return self._texts(shape) if name == "string" else self._numbers(name, shape)
 
     def _texts(self, shape: Sequence[int]) -> np.ndarray:
-        self._require(8 * math.prod(shape))
-        texts, data, place, read = [], self.data, self.place, _NUMBER.unpack_from
-        for _ in range(math.prod(shape)):
-            begin = place + 8
-            if begin > len(data) or read(data, place)[0] > len(data) - begin:
-                self.place = place
-                self._count(1)  # which says what is wrong
-            place = begin + read(data, place)[0]
-            texts.append(data[begin:place].decode("utf-8", "replace"))
-        self.place = place
+        count = math.prod(shape)
+        self._require(8 * count)
+        texts, self.place = _native.read_texts(self.data, self.place, count)
+        if len(texts) < count:
+            self._count(1)  # which says what is wrong
         array = np.empty(len(texts), object)
         array[:] = texts
         return array.reshape(shape)
 
     def _numbers(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        dtype = _dtype(name)
-        size = math.prod(shape) * dtype.itemsize
-        return np.frombuffer(self._take(size), dtype).reshape(shape).copy()
+        dtype, count, begin = _dtype(name), math.prod(shape), self.place
+        self._take(count * dtype.itemsize)
+        return np.frombuffer(self.data, dtype, count, begin).reshape(shape).copy() if count else np.empty(shape, dtype)
 
     def _count(self, size: int) -> int:
         """Return a count of things of at least so many bytes, which must be there."""
@@ -151,9 +133,11 @@ class _Reader:
         return count
 
     def _take(self, size: int) -> bytes:
-        self._require(size)
-        self.place += size
-        return self.data[self.place - size : self.place]
+        begin, end = self.place, self.place + size
+        if end > len(self.data):
+            self._require(size)
+        self.place = end
+        return self.data[begin:end]
 
     def _require(self, size: int) -> None:
         if size > len(self.data) - self.place:

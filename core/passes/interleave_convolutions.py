@@ -224,14 +224,16 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     if mode in ("NOTSET", "VALID") and not rewrite.attribute_of(node, "output_shape", None):
         stated = rewrite.attribute_of(node, "pads", None) if mode == "NOTSET" else None
         return tuple(stated or [0] * (2 * len(spans)))
-    totals = []
-    sizes = [(rewrite.known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
-    for stride, span, size, wanted in zip(strides, spans, *sizes, strict=False):
-        if not isinstance(size, int) or not isinstance(wanted, int):
+    totals = [span - stride for stride, span in zip(strides, spans, strict=True)]
+    if rewrite.attribute_of(node, "output_shape", None):
+        sizes = [(rewrite.known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
+        lacks = [
+            stride * size - wanted if isinstance(size, int) and isinstance(wanted, int) else None
+            for stride, size, wanted in zip(strides, *sizes, strict=False)
+        ]
+        if None in lacks or len(lacks) != len(spans):
             return None
-        totals.append(stride * (size - 1) + span - wanted)
-    if len(totals) != len(spans):
-        return None
+        totals = [total + lack for total, lack in zip(totals, lacks, strict=True) if lack is not None]
     begins = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
     pads = (*begins, *(total - begin for total, begin in zip(totals, begins, strict=True)))
     return pads if min(pads) >= 0 else None

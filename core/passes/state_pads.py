@@ -44,7 +44,7 @@ class StatePads(NodePass):
         rest = write("Sub", whole, half)
         pads = write.concatenated(*((half, rest) if upper else (rest, half)), axis=0)
         shape, axes = ir.Shape([*image.shape[:2], *[None] * rank]), write.ints(*range(2, 2 + rank))
-        padded = write.emit("Pad", [image, pads, None, axes], image.dtype, shape)
+        padded = write.emit("Pad", [image, pads, _around(node, image, write), axes], image.dtype, shape)
         operands, result = [padded, *node.inputs[1:]], node.outputs[0]
         write.replace(write.again(operands, result.dtype, result.shape, auto_pad="VALID"))
         return True
@@ -57,14 +57,27 @@ def _window(node: ir.Node) -> tuple[list[int], bool] | None:
     if mode not in ("SAME_UPPER", "SAME_LOWER") or not is_convolution:
         return None
     image = node.inputs[0]
-    if image is None or image.shape is None or image.dtype is None or not image.dtype.is_floating_point():
+    if image is None or image.shape is None or image.dtype is None:
         return None
     if max(attribute_of(node, "strides", [1])) < 2:
         return None
     if all(isinstance(extent, int) for extent in image.shape[2:]):
         return None
-    weights = node.inputs[1]
+    weights = _weights(node, len(image.shape))
     kernel = None if weights is None or weights.shape is None else list(weights.shape[2:])
     if kernel is None or not all(isinstance(extent, int) for extent in kernel):
         return None
     return [int(extent) for extent in kernel if isinstance(extent, int)], mode == "SAME_UPPER"
+
+
+def _weights(node: ir.Node, rank: int) -> ir.Value | None:
+    """Return the operand of an image's rank beside the image."""
+    others = (value for value in node.inputs[1:] if value is not None and value.shape is not None)
+    return next((value for value in others if len(value.shape or ()) == rank), None)
+
+
+def _around(node: ir.Node, image: ir.Value, write: Writer) -> ir.Value | None:
+    """Return what lies around an image: the zero point of one of integers."""
+    is_float = image.dtype is not None and image.dtype.is_floating_point()
+    point = node.inputs[2] if not is_float and len(node.inputs) > 2 else None
+    return None if point is None else write("Reshape", point, write.ints())

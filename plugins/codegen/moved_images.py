@@ -55,7 +55,8 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
     last = {value for value, layout in choices.layouts(graph).items() if layout.order == CHANNELS_LAST} & images
     mover = _Mover(region, table, last, lanes_of("float32", target))
     first = read_with_channels_first(graph)
-    for value in [one for one in found if one in last and made_with_channels_first(one, graph)]:
+    made = made_with_channels_first(graph)
+    for value in [one for one in found if one in last and one in made]:
         last.remove(value)
         mover.enter(value, [use.node for use in value.uses() if use.node not in first.get(value, ())])
     for value, readers in first.items():

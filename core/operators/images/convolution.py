@@ -92,13 +92,17 @@ def _convolution_varies(node: NodeView, weight: int = 1) -> Reject | None:
 
     Channels may have a name: its range is the number that the weights say (`windows.channels_of_weights`).
     """
+    return first(_channels_vary(node, weight), known_pads(node))
+
+
+def _channels_vary(node: NodeView, weight: int) -> Reject | None:
     weights = node.input(weight)
     if weights is not None and weights.static_shape is None:
         axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
         return varying_axis(node, weights, axis)
     image = node.input(0)
     is_named = image is not None and image.shape is not None and str(image.shape[1]).isidentifier()
-    return first(None if is_named else fixed(1)(node), known_pads(node))
+    return None if is_named else fixed(1)(node)
 
 
 def _windows_demand(weight: int, *bias: int) -> demand.Demand:
@@ -224,21 +228,24 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 def _transposed_windows(lowering: Lowering) -> Windows:
-    """The windows of a ConvTranspose; with ``auto_pad`` or ``output_shape`` the pads follow from the output shape."""
+    """The windows of a ConvTranspose; with ``auto_pad`` or ``output_shape`` the pads follow from the output shape.
+
+    With ``auto_pad`` alone that has ``stride`` elements for each of the input, however many there are.
+    """
     node = lowering.node
     w = _windows(lowering, 1)
-    mode = node.attribute("auto_pad", "NOTSET")
-    if mode in ("NOTSET", "VALID") and not node.attribute("output_shape"):
+    mode, stated = node.attribute("auto_pad", "NOTSET"), bool(node.attribute("output_shape"))
+    if mode in ("NOTSET", "VALID") and not stated:
         return w
-    source, kernel, target = w.source, w.kernel, w.target
     extra = node.attribute("output_padding") or [0] * w.rank
     totals = [
-        w.strides[d] * (source[d] - 1) + extra[d] + (kernel[d] - 1) * w.dilations[d] + 1 - target[d]
+        (w.strides[d] * w.source[d] - w.target[d] if stated else 0)
+        + (w.kernel[d] - 1) * w.dilations[d] + 1 + extra[d] - w.strides[d]
         for d in range(w.rank)
-    ]
+    ]  # fmt: skip
     begins = tuple(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in totals)
     ends = tuple(t - begin for t, begin in zip(totals, begins, strict=True))
-    return Windows(source, kernel, target, w.strides, w.dilations, begins, ends)
+    return Windows(w.source, w.kernel, w.target, w.strides, w.dilations, begins, ends)
 
 
 def _transpose_cost(node: NodeView) -> Cost:
@@ -246,10 +253,9 @@ def _transpose_cost(node: NodeView) -> Cost:
 
 
 def _transposed_varies(node: NodeView) -> Reject | None:
-    mode = node.attribute("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID") or node.attribute("output_shape"):
-        return Reject("dynamic-shape", "auto_pad or output_shape of ConvTranspose pads as the extents say")
-    return _convolution_varies(node)
+    if node.attribute("output_shape"):
+        return Reject("dynamic-shape", "output_shape of ConvTranspose pads as the extents say")
+    return _channels_vary(node, 1)
 
 
 def _transposed_demands(node: NodeView) -> Iterator[Equation]:

@@ -16,7 +16,7 @@ from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import pool_derivatives as derivative
 from graft.core.operators.images import shapes
 from graft.core.operators.images.checks import WINDOWS
-from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of
+from graft.core.operators.images.windows import Begins, count, open_begins, padding_of, positions, windows_of
 from graft.core.operators.reductions.reduction import Map, mean_of, rows, trailing
 from graft.core.tensor_ir.anchors import Pooling, Windows
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
@@ -27,32 +27,36 @@ QUANTIZABLE = frozenset({Trait.QUANTIZABLE, Trait.HOMOGENEOUS})
 Indices = Sequence[Expression]
 
 
-def _windows(lowering: Lowering) -> Windows:
-    kernel = lowering.node.attribute("kernel_shape")
+def _windows(lowering: Lowering) -> tuple[Windows, Begins, Pooling | None]:
+    """Return the windows, and what is padded in front where it follows from extents that vary: no structure says so."""
+    node, kernel = lowering.node, lowering.node.attribute("kernel_shape")
     target = next(buffer for buffer in map(lowering.optional_output, range(2)) if buffer is not None)
-    return windows_of(lowering.node, b.extents(lowering.input(0))[2:], kernel, b.extents(target)[2:])
+    extents = b.extents(lowering.input(0))[2:], b.extents(target)[2:]
+    w = windows_of(node, extents[0], kernel, extents[1])
+    begins = open_begins(node, w, *extents)
+    return w, begins, None if begins else Pooling(w)
 
 
-def _element(source: Buffer, w: Windows, axes: Indices, k: Indices, outside: Expression) -> Expression:
+def _element(source: Buffer, w: Windows, begins: Begins, axes: Indices, k: Indices, outside: Expression) -> Expression:
     """The element that window ``axes`` sees at ``k``, or ``outside`` where it leaves the input."""
-    places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+    places, conditions = positions(w, axes[2:], k, b.extents(source)[2:], begins)
     value = b.masked_load(source, [axes[0], axes[1], *places], conditions)
     mask = b.all_of(conditions)
     return value if mask is None else b.select(mask, value, outside)
 
 
 def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
-    source, w = lowering.input(0), _windows(lowering)
+    source, (w, begins, structure) = lowering.input(0), _windows(lowering)
     target, indices = lowering.optional_output(0), lowering.optional_output(1)
     lowest = b.lowest(source.dtype)
     best = target if target is not None else lowering.temporary(source.dtype, b.extents(lowering.output(1)))
-    stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, i, k, lowest), structure=Pooling(w))
-    return (stage,) if indices is None else (stage, _max_positions(lowering, w, best, indices))
+    stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, begins, i, k, lowest), structure=structure)
+    return (stage,) if indices is None else (stage, _max_positions(lowering, best, indices))
 
 
-def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer) -> Stage:
+def _max_positions(lowering: Lowering, best: Buffer, indices: Buffer) -> Stage:
     """The least flat position in the input, over all dimensions, that holds a window's maximum."""
-    source = lowering.input(0)
+    source, (w, begins, structure) = lowering.input(0), _windows(lowering)
     shape, by_column = b.extents(source), bool(lowering.node.attribute("storage_order", 0))
     order = list(range(w.rank))
     if by_column:
@@ -69,7 +73,7 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
     def candidate(i: Indices, k: Indices) -> Expression:
         """What lies between the first place of the window and one that holds its maximum."""
         axes[:] = i
-        places, conditions = positions(w, i[2:], k, shape[2:])
+        places, conditions = positions(w, i[2:], k, shape[2:], begins)
         value = b.masked_load(source, [i[0], i[1], *places], conditions)
         offset = flat(b.index(0), [b.multiply(one, w.dilations[d]) for d, one in enumerate(k)])
         matches = b.same(value, b.load(best, *i))
@@ -77,34 +81,34 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
         return b.select(matches if mask is None else b.both(mask, matches), b.cast(offset, kind), none)
 
     def position(offset: Expression) -> Expression:
-        begins = [b.subtract(b.multiply(axis, w.strides[d]), w.begins[d]) for d, axis in enumerate(axes[2:])]
-        return b.add(flat(b.add(b.multiply(axes[0], shape[1]), axes[1]), begins), b.cast(offset, "int64"))
+        first = [b.subtract(b.multiply(axis, w.strides[d]), (begins or w.begins)[d]) for d, axis in enumerate(axes[2:])]
+        return b.add(flat(b.add(b.multiply(axes[0], shape[1]), axes[1]), first), b.cast(offset, "int64"))
 
-    return b.reduce(indices, "min", w.kernel, candidate, epilogue=position, structure=Pooling(w))
+    return b.reduce(indices, "min", w.kernel, candidate, epilogue=position, structure=structure)
 
 
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
-    source, target, w = lowering.input(0), lowering.output(), _windows(lowering)
+    source, target, (w, begins, structure) = lowering.input(0), lowering.output(), _windows(lowering)
     kind, counts_padding = b.wide(source.dtype), lowering.node.attribute("count_include_pad", 0)
     padding = padding_of(lowering.node, w) if counts_padding else None
     extents = b.extents(source)[2:]
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:], begins)
         return b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind)
 
-    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padding), int):
-        return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
+    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padding, begins), int):
+        return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=structure),)
     sums, counts = lowering.temporary(kind, b.extents(target)), lowering.temporary(kind, b.extents(target)[2:])
 
     def number(place: Indices) -> Expression:
-        of = count(w, place, extents, padding)
+        of = count(w, place, extents, padding, begins)
         return b.constant(float(of), kind) if isinstance(of, int) else b.cast(of, kind)
 
     def mean(i: Indices) -> Expression:
         return b.divide(b.load(sums, *i), b.load(counts, *i[2:]))
 
-    summing = b.reduce(sums, "add", w.kernel, value, structure=Pooling(w))
+    summing = b.reduce(sums, "add", w.kernel, value, structure=structure)
     return (b.compute(counts, number), summing, b.compute(target, mean))
 
 
@@ -124,14 +128,15 @@ def _rooted(p: int) -> Map:
 
 
 def _lower_lp_pool(lowering: Lowering) -> tuple[Stage, ...]:
-    source, w, p = lowering.input(0), _windows(lowering), lowering.node.attribute("p", 2)
+    source, (w, begins, structure) = lowering.input(0), _windows(lowering)
+    p = lowering.node.attribute("p", 2)
     kind = b.wide(source.dtype)
 
     def value(axes: Indices, k: Indices) -> Expression:
-        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:], begins)
         return _powered(p)(b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind))
 
-    return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p), structure=Pooling(w)),)
+    return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p), structure=structure),)
 
 
 def _window_cost(node: NodeView) -> Cost:
@@ -139,7 +144,7 @@ def _window_cost(node: NodeView) -> Cost:
 
 
 _pool = partial(
-    define, traits=POOLING, cost=_window_cost, varies=known_pads, shapes=shapes.pool, bounds=shapes.pool_bounds,
+    define, traits=POOLING, cost=_window_cost, varies=anything, shapes=shapes.pool, bounds=shapes.pool_bounds,
     attributes=WINDOWS,
 )  # fmt: skip
 _pool(

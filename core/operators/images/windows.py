@@ -16,21 +16,24 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import VARIES, Windows
 from graft.core.tensor_ir.ir import Expression
 
+Begins = Sequence[int | Expression]
+"""The padding in front of each spatial axis."""
+
 
 def positions(
-    w: Windows, axes: Sequence[Expression], k: Sequence[Expression], source: Sequence[b.Extent]
+    w: Windows, axes: Sequence[Expression], k: Sequence[Expression], source: Sequence[b.Extent], begins: Begins = ()
 ) -> tuple[list[Expression], list[Expression]]:
     """Return the input position of window ``axes`` at kernel position ``k``, and the conditions for being inside.
 
-    ``source`` has the spatial extents of the input, which need not be numbers. A dimension in which no window leaves
-    the input has no condition.
+    ``source`` has the spatial extents of the input, which need not be numbers, nor need ``begins``, where they are
+    given. A dimension in which no window leaves the input has no condition.
     """
     places: list[Expression] = []
     conditions: list[Expression] = []
     for d, (axis, offset) in enumerate(zip(axes, k, strict=True)):
         start = b.multiply(axis, w.strides[d])
         moved = b.add(start, b.multiply(offset, w.dilations[d]))
-        place = b.subtract(moved, w.begins[d])
+        place = b.subtract(moved, (begins or w.begins)[d])
         places.append(place)
         low, high = b.inside(place, source[d])
         if w.begins[d] > 0:
@@ -61,7 +64,11 @@ def patch_places(
 
 
 def count(
-    w: Windows, axes: Sequence[Expression], source: Sequence[b.Extent], padding: Sequence[int] | None
+    w: Windows,
+    axes: Sequence[Expression],
+    source: Sequence[b.Extent],
+    padding: Sequence[int] | None,
+    begins: Begins = (),
 ) -> Expression | int:
     """Return how many positions of window ``axes`` lie in the input, or in it and ``padding`` in front and behind."""
     total: Expression | int = 1
@@ -70,13 +77,15 @@ def count(
         if w.begins[d] <= before and not w.passes(d, behind):
             total = _times(total, w.kernel[d])
         else:
-            total = _times(total, _count(w, axis, d, -before, b.add(b.extent(source[d]), behind)))
+            total = _times(
+                total, _count(w, axis, d, (begins or w.begins)[d], -before, b.add(b.extent(source[d]), behind))
+            )
     return total
 
 
-def _count(w: Windows, axis: Expression, d: int, low: int, high: Expression) -> Expression:
+def _count(w: Windows, axis: Expression, d: int, begin: int | Expression, low: int, high: Expression) -> Expression:
     """The number of k in ``[0, kernel)`` with ``low <= axis * stride + k * dilation - begin < high``."""
-    start = b.subtract(b.multiply(axis, w.strides[d]), w.begins[d])
+    start = b.subtract(b.multiply(axis, w.strides[d]), begin)
     dilation = w.dilations[d]
     first = b.divide(b.add(b.maximum(b.subtract(b.index(low), start), 0), dilation - 1), dilation)
     room = b.maximum(b.subtract(high, start), 0)
@@ -134,6 +143,24 @@ def _may_hang_over(node: NodeView, w: Windows, d: int) -> bool:
     window = (w.kernel[d] - 1) * w.dilations[d] + 1
     room = expressions.add(size, w.begins[d] + w.ends[d] - window)
     return steps != expressions.add(expressions.floordiv(room, w.strides[d]), 1)
+
+
+def open_begins(
+    node: NodeView, w: Windows, source: Sequence[b.Extent], target: Sequence[b.Extent]
+) -> tuple[int | Expression, ...]:
+    """Return the padding in front of windows of which it follows from extents that vary; nothing if it is numbers.
+
+    As much is padded as the last window reaches behind the image, the larger half behind, or before with SAME_LOWER.
+    """
+    if known_pads(node) is None:
+        return ()
+    found: list[int | Expression] = list(w.begins)
+    for d in (d for d in range(w.rank) if w.varies(d) and w.strides[d] > 1):
+        last = b.multiply(b.subtract(b.extent(target[d]), 1), w.strides[d])
+        reach = b.add(last, (w.kernel[d] - 1) * w.dilations[d] + 1)
+        whole = b.maximum(b.subtract(reach, b.extent(source[d])), 0)
+        found[d] = b.divide(b.add(whole, int(node.attribute("auto_pad") == "SAME_LOWER")), 2)
+    return tuple(found)
 
 
 def padding_of(node: NodeView, w: Windows) -> Sequence[int]:

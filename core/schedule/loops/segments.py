@@ -17,11 +17,19 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FAR, FlatStage, LoopAxis, stride
 from graft.core.tensor_ir.ir import Binary, Constant, Expression, Select, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key, substitution, walk_expressions
+from graft.core.tensor_ir.visit import (
+    ExpressionMap,
+    free_variables,
+    loads,
+    structural_key,
+    substitution,
+    walk_expressions,
+)
 from graft.core.types import INT64
 
-MOST, MOST_TURNS = 128, 16
-"""Sources of a stage along one axis, and parts of a row whose indices turn; a stage with more stays whole."""
+MOST, MOST_OPEN, MOST_TURNS = 128, 4, 16
+"""Sources of a stage along one axis, of one whose extent varies, and parts of a row whose indices turn; a stage with
+more stays whole."""
 SHORTEST = 8
 """Neighbouring elements that are worth loops of their own."""
 
@@ -36,7 +44,32 @@ def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
         joint = stride(stage.place, axis.variable, simplifier) == 1
         if 1 < len(lengths) <= MOST and (not joint or min(lengths) >= SHORTEST):
             return tuple(_between(stage, number, ends, simplifier))
+        found = _open_parts(stage, axis, simplifier) if axis.is_open and not joint else None
+        if found is not None:
+            return found
     return (stage,)
+
+
+def _open_parts(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tuple[FlatStage, FlatStage] | None:
+    """Return what a stage does before and from the place on where its first source ends; None if it has one."""
+    others = {other.variable for other in stage.axes if other is not axis}
+    nodes = [node for node in walk_expressions(stage.value) if isinstance(node, Select) and _has_sources(node)]
+    for node in nodes if len(nodes) < MOST_OPEN else ():
+        if not isinstance(node.condition, Binary) or node.condition.operator != "lt":
+            continue
+        difference = simplifier(Binary("sub", node.condition.left, node.condition.right))
+        first = simplifier(substitution({axis.variable: Constant(0, INT64)})(difference))
+        if stride(difference, axis.variable, simplifier) != 1 or others & free_variables(first):
+            continue
+        place = simplifier(b.minimum(b.maximum(b.subtract(0, first), 0), axis.iterations))
+        before, after = (_with_operand(stage, node.condition, b.constant(one, "bool")) for one in (True, False))
+        return part(before, axis, 0, place, simplifier), part(after, axis, place, axis.iterations, simplifier)
+    return None
+
+
+def _has_sources(node: Select) -> bool:
+    """Whether both operands are read from memory."""
+    return bool(loads(node.on_true) and loads(node.on_false))
 
 
 def _between(stage: FlatStage, number: int, ends: Sequence[int], simplifier: Simplifier) -> Iterator[FlatStage]:
@@ -94,7 +127,7 @@ def _around_turn(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tu
 
 
 def _with_operand(stage: FlatStage, node: Binary, operand: Expression) -> FlatStage:
-    """Return a stage with one of its operands in place of a minimum or maximum, wherever it stands."""
+    """Return a stage with what a minimum, a maximum or a condition is in its place, wherever it stands."""
     key = structural_key(node)
     return stage.map(ExpressionMap(lambda one: operand if structural_key(one) == key else one))
 

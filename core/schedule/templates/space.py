@@ -53,7 +53,7 @@ def schedules(
     Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that no
     template takes, nor near what is no point of it.
     """
-    found, own = tiled_sum(kernel, target, apart=True), of_family(best, ScheduleParameters)
+    found, own = tiled_sum(kernel, target), of_family(best, ScheduleParameters)
     if found is None:
         nests = tiled_nests(kernel, target)
         if nests is None or (stage and own is None):

@@ -47,6 +47,8 @@ APART = 8.0
 """What a vector of an image's row costs where more rows than `STREAMS` are read and written side by side, which lie on
 more than one page."""
 STREAMS, PAGE = 32, 4096
+PAIRS = 2
+"""How far apart elements of a vector lie at the most where channels are many: of two vectors, half of the lanes."""
 HIDDEN = 0.75
 """The share of loads of weights, one for each row of a tile, that products hide, where windows are `SMALL`."""
 SMALL = 49
@@ -344,11 +346,8 @@ class TiledSum:
         return found
 
 
-def tiled_sum(kernel: Kernel, target: Target, *, apart: bool = False) -> TiledSum | None:
-    """Return the sum of products that a kernel is; None for others.
-
-    Elements of a vector lie apart where windows of few channels are strided, of others ``apart`` alone.
-    """
+def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
+    """Return the sum of products that a kernel is; None for others."""
     epilogue = None if target.machine.is_device else sum_of(kernel)
     if epilogue is None:
         return None
@@ -366,11 +365,12 @@ def tiled_sum(kernel: Kernel, target: Target, *, apart: bool = False) -> TiledSu
     masks = [one.mask for side in read for one in side if one.mask is not None]
     found = convolution_of(anchor)
     slides = found is not None and found.has_few_channels
+    is_first = found is not None and found.window.is_first
     if not (total.is_float or slides):
         return None
     last = last_of({name: known[name] for name in axes})
     along = anchor.axes[axes.index(last)]
-    if not all(_is_near(one, along, kernel, apart=slides or apart) for side in read for one in side):
+    if not all(_is_near(one, along, kernel, few=slides or is_first) for side in read for one in side):
         return None
     left, right = (_factor(side, names, kernel) for side in read)
     if found is not None and found.window.groups > 1:
@@ -417,11 +417,8 @@ def _factor(read: Sequence[Load], names: dict[Variable, str], kernel: Kernel) ->
     return Factor(frozenset(moved), constants)
 
 
-def _is_near(load: Load, axis: Variable, kernel: Kernel, *, apart: bool) -> bool:
-    """Whether what neighbouring elements of a vector load are neighbours, or one element, or can be packed so.
-
-    With ``apart`` they may lie some elements from each other.
-    """
+def _is_near(load: Load, axis: Variable, kernel: Kernel, *, few: bool) -> bool:
+    """Whether what neighbouring elements of a vector load lies as far apart as it may, is one, or can be packed."""
     moving = [number for number, index in enumerate(load.indices) if axis in free_variables(index)]
     if not moving:
         return True
@@ -429,4 +426,4 @@ def _is_near(load: Load, axis: Variable, kernel: Kernel, *, apart: bool) -> bool
         return True
     step = stride(load.indices[moving[0]], axis, Simplifier())
     is_last = len(moving) == 1 and all(extent == b.index(1) for extent in load.buffer.shape[moving[0] + 1 :])
-    return is_last and (step == 1 or (apart and step is not None and step > 1))
+    return is_last and step is not None and step >= 1 and (few or step <= PAIRS)

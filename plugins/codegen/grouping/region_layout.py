@@ -122,14 +122,10 @@ class _Needs:
 
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
-    rows = [(node, _needs(node, graph)) for node in graph.nodes]
-    keeping = [node for node in graph.nodes if _keeps_channels(node, graph) and not _leaves_larger(node, graph)]
+    rows, found = _settled(graph)
+    keeping = _keeping(graph)
     kept = [_images([*node.inputs, *node.outputs]) for node in keeping]
-    found = {value for values in (*(needs.alike for _, needs in rows), *kept) for value in values} - set(graph.outputs)
     first = {value for _, needs in rows for value in needs.first}
-    found -= first - set(graph.moved)
-    moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
-    found &= {value for node in moved for value in node.node.outputs}
     linked = [needs.alike for _, needs in rows if needs.alike]
     linked += [_images([node.input(0), *node.outputs]) for node in keeping if _is_in_one_order(node, graph)]
     while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
@@ -144,6 +140,35 @@ def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
             node, needs = max(own, key=lambda one: one[1].saves)
             layouts |= dict.fromkeys(part, Layout(CHANNELS_LAST, f"{needs.by} of {node.where} has channels last"))
     return layouts
+
+
+def _settled(graph: RegionGraph) -> tuple[list[tuple[NodeView, _Needs]], set[ir.Value]]:
+    """Return what nodes need, and the images that may have channels last.
+
+    Elementwise nodes with an image that may not, as one that is a view, read all theirs with channels first.
+    """
+    rows = [(node, _needs(node, graph)) for node in graph.nodes]
+    made = {one for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW) for one in node.node.outputs}
+    found = {value for node in _keeping(graph) for value in _images([*node.inputs, *node.outputs])}
+    found |= {value for _, needs in rows for value in needs.alike}
+    found = (found & made) - set(graph.outputs)
+    while True:
+        found -= {value for _, needs in rows for value in needs.first} - set(graph.moved)
+        split = {
+            number
+            for number, (node, needs) in enumerate(rows)
+            if needs.alike and not found.issuperset(needs.alike) and graph.lowerings.table.has(node, Trait.ELEMENTWISE)
+        }
+        if not split:
+            return rows, found
+        for number in split:
+            node, _ = rows[number]
+            rows[number] = node, _Needs(first=_images(node.inputs))
+            found -= set() if _varies(node, graph) else set(node.node.outputs)
+
+
+def _keeping(graph: RegionGraph) -> list[NodeView]:
+    return [node for node in graph.nodes if _keeps_channels(node, graph) and not _leaves_larger(node, graph)]
 
 
 def _parts(found: Collection[ir.Value], linked: Iterable[Collection[ir.Value]]) -> list[dict[ir.Value, None]]:
@@ -165,16 +190,15 @@ def _size(value: ir.Value) -> int:
 def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]]:
     """Return the images that some nodes read with channels first, and these nodes."""
     found: dict[ir.Value, list[ir.Node]] = {}
-    for node in graph.nodes:
-        for value in dict.fromkeys(_needs(node, graph).first):
+    for node, needs in _settled(graph)[0]:
+        for value in dict.fromkeys(needs.first):
             found.setdefault(value, []).append(node.node)
     return found
 
 
-def made_with_channels_first(value: ir.Value, graph: RegionGraph) -> bool:
-    """Whether an image comes from an operator that reads its own with channels first: it is as slow to write others."""
-    node = value.producer()
-    return node is not None and _makes_first(NodeView(node), _needs(NodeView(node), graph))
+def made_with_channels_first(graph: RegionGraph) -> set[ir.Value]:
+    """Return images of operators that read their own with channels first: it is as slow to write others."""
+    return {node.node.outputs[0] for node, needs in _settled(graph)[0] if _makes_first(node, needs)}
 
 
 def _makes_first(node: NodeView, needs: _Needs) -> bool:
@@ -201,6 +225,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     inputs = tuple(value for value in node.inputs if value is not None)
     values = [value for value in (*inputs, *node.outputs) if not value.is_constant]
     single = all(_is_per_channel(value) for value in inputs if value.is_constant)
+    values = [value for value in values if not _is_per_channel(value)]
     images = _images(values)
     if lowerings.table.has(node, Trait.ELEMENTWISE) and single and images and len(images) == len(values):
         return _Needs(images)
@@ -214,7 +239,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
 
 
 def _is_per_channel(value: ValueView) -> bool:
-    """Whether a constant that broadcasts to images differs at most from channel to channel."""
+    """Whether a value that broadcasts to images differs at most from channel to channel."""
     shape = value.static_shape
     if shape is None:
         return False

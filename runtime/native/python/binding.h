@@ -178,6 +178,10 @@ PyObject *graft_open_artifact(PyObject *module, PyObject *arguments);
 PyObject *graft_check_artifact(PyObject *module, PyObject *capsule);
 PyObject *graft_content_hash(PyObject *module, PyObject *bytes);
 
+/* graft.runtime._native.read_texts(bytes, place, count) and write_texts(list). */
+PyObject *graft_read_texts(PyObject *module, PyObject *arguments);
+PyObject *graft_write_texts(PyObject *module, PyObject *texts);
+
 /* The artifact that open_artifact returned; NULL with an exception if it is something else. */
 struct GraftArtifact *graft_artifact_of(PyObject *capsule);
 

@@ -381,6 +381,9 @@ static PyMethodDef functions[] = {
     {"enter_sandbox", graft_enter_sandbox, METH_VARARGS,
      "enter_sandbox(filter, names): install a filter of system calls for good; refused ones fail with EPERM and are noted."},
     {"last_refusal", graft_last_refusal, METH_NOARGS, "What the sandbox refused last since this was asked before, as a text; empty if nothing."},
+    {"read_texts", graft_read_texts, METH_VARARGS,
+     "read_texts(bytes, place, count): the texts of a packed value from a place on, as far as they are whole, and where they end."},
+    {"write_texts", graft_write_texts, METH_O, "The bytes of a list of texts in a packed value; TypeError for what is none."},
     {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };

@@ -86,6 +86,19 @@ def test_few_channels_are_computed_in_the_order_in_which_they_leave(operands: li
     assert strategies(residual).count("winograd") == 1
 
 
+def test_an_image_is_moved_for_what_adds_a_view_to_it() -> None:
+    model = network(32, None)
+    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["e", "r"], ["y"], name="sum of views"))
+    model.graph.node.insert(0, helper.make_node("Reshape", ["x", "shape"], ["r"], name="view"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1, 1, 9, 12]), "shape"))
+    assert strategies(model).count("winograd") == 2
+    x = np.random.default_rng(0).standard_normal((1, 3, 9, 12)).astype(np.float32)
+    model.graph.initializer[-1].CopyFrom(numpy_helper.from_array(np.array([3, 1, 9, 12]), "shape"))
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    found = graft.compile(model, ["llvm"], threads=1).run({"x": x})["y"]
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
 def test_images_of_numbers_move_where_that_saves_cycles() -> None:
     model = network(32, 18, stride=2)
     found, plain = strategies(model), strategies(model, ["channels-last"])

@@ -32,9 +32,6 @@ pixels by four vectors took 1.33 to 1.5 times as long as four by four (Zen 5, 32
 3 x 3 to 7 x 7)."""
 MAX_WINDOW = 128
 """Positions of a window that are written out in part; a larger one is left to other schedules."""
-SMALL_WINDOW = 16
-"""Positions of a window for which open images are worth an order of their own: of 4 x 4 the sums took a seventh of the
-time of `direct_nhwc` with channels first, of 7 x 7 twice as long."""
 
 
 def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
@@ -82,7 +79,7 @@ def cost(anchor: Anchor, target: Target) -> float:
 def _prefers(window: Window, target: Target) -> Preference | None:
     if not window.is_first:
         return None
-    gains = window.windows.is_open and math.prod(window.windows.kernel) <= SMALL_WINDOW
+    gains = window.windows.is_open and math.prod(window.windows.kernel) <= MAX_WINDOW
     return Preference("first", "last", gains=gains, saves=saved(window, target))
 
 

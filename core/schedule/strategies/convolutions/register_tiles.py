@@ -17,7 +17,7 @@ from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.channel_order import PATCHED, direct_cycles
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
-from graft.core.schedule.templates.tiled_sum import TiledSum, tiled_sum
+from graft.core.schedule.templates.tiled_sum import PAIRS, TiledSum, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
 
 TILE_CYCLES, PRODUCT_CYCLES = 1.33, 1.0
@@ -96,8 +96,8 @@ def _are_few(window: Window, target: Target) -> bool:
 
 
 def _prefers_varying(window: Window, target: Target) -> Preference | None:
-    """Channels first for groups of few, whose neighbouring pixels lie side by side: not with strides along a row."""
-    is_grouped = window.groups > 1 and window.windows.rank == 2 and window.windows.strides[-1] == 1
+    """Channels first for groups of few, whose neighbouring pixels lie side by side, or of every second one."""
+    is_grouped = window.groups > 1 and window.windows.rank == 2 and window.windows.strides[-1] <= PAIRS
     return Preference(gains=True) if is_grouped and _are_few(window, target) else None
 
 

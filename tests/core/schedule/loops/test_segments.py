@@ -142,6 +142,23 @@ def test_a_row_of_an_open_extent_is_cut_where_its_index_turns(form: str, length:
     assert form == "twice" or re.search(r"= x\[(.* [+-] )?ramp\(", print_function(function))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.machine.name)
+@pytest.mark.parametrize(("rows", "more"), [(0, 3), (1, 1), (5, 2), (7, 0)])
+def test_rows_of_open_sources_are_not_looked_for(rows: int, more: int, target: Target) -> None:
+    text = """
+input x: float32[m, 20]
+input v: float32[n, 20]
+input u: float32[1, 20]
+stage y: float32[k, 20] at (i, j) = select(i < m, x[i, j; i < m], select(i < m + n, v[i - m, j; i - m >= 0 & i - m < n], u[i - m - n, j; i - m - n >= 0 & i - m - n < 1]))
+"""  # noqa: E501
+    function = schedule(kernel_of(text, Trait.INJECTIVE), target).function
+    verify(function)
+    x, v, u = (np.random.default_rng(0).standard_normal((n, 20)).astype(np.float32) for n in (rows, more, 1))
+    (found,) = run_function(function, [x, v, u[0]], [(rows + more + 1, 20)])
+    np.testing.assert_array_equal(found.reshape(-1, 20), np.concatenate([x, v, u]))
+    assert "select" not in print_function(function)
+
+
 def test_rows_of_no_element_have_no_parts() -> None:
     x, y = (Buffer(name, "float32", tuple(map(b.index, shape))) for name, shape in (("x", (3, 40)), ("y", (3, 0))))
     stage = b.compute(y, lambda i: b.load(x, i[0], b.add(i[1], 7)))

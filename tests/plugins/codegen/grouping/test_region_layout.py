@@ -144,11 +144,19 @@ def test_an_image_that_a_first_convolution_reads_keeps_its_channels_first() -> N
 
 
 def test_what_a_first_convolution_makes_of_an_open_image_has_channels_last() -> None:
-    text = """g (float[1,3,SIZES] x, float[32,3,4,4] w) => (float[1,32,1,1] y) {
+    text = """g (float[1,3,SIZES] x, float[32,3,7,7] w) => (float[1,32,1,1] y) {
         a = Conv <strides = [2, 2]> (x, w)  b = LeakyRelu (a)  y = GlobalAveragePool (b) }"""
-    weights = {"w": np.ones((32, 3, 4, 4), np.float32)}
+    weights = {"w": np.ones((32, 3, 7, 7), np.float32)}
     assert last_values(text.replace("SIZES", "h,w"), weights) == ["a", "b"]
     assert last_values(text.replace("SIZES", "32,32"), weights) == []
+
+
+def test_a_gate_that_is_a_view_is_read_in_any_order() -> None:
+    text = """g (float[1,3,h,w] x, float[32,3,4,4] w, int64[4] s) => (float[1,32,1,1] y) {
+        a = Conv <strides = [2, 2]> (x, w)  p = GlobalAveragePool (a)  f = Flatten (p)  t = Sigmoid (f)
+        r = Reshape (t, s)  b = Mul (a, r)  y = GlobalAveragePool (b) }"""
+    constants = {"w": np.ones((32, 3, 4, 4), np.float32), "s": np.array([1, 32, 1, 1])}
+    assert last_values(text, constants) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

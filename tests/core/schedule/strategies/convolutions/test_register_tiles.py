@@ -54,7 +54,7 @@ def test_convolutions_of_few_outputs_are_not_copied_first(
     [
         (convolution((1, 8, 14, 14), (64, 8, 5, 5), pads=[2] * 4)[0], "cost"),
         (convolution((1, 8, 14, 14), (8, 8, 1, 1))[0], "shape"),
-        (convolution((1, 4, 17, 17), (4, 4, 3, 3), strides=[2, 2])[0], "layout"),
+        (convolution((1, 4, 17, 17), (4, 4, 3, 3), strides=[3, 3])[0], "layout"),
     ],
     ids=["many outputs", "pointwise", "strided"],
 )
@@ -128,8 +128,8 @@ def test_tiles_of_open_rows_are_as_wide_as_their_masks_are_few(window: int, pad:
     assert (scheduled.strategy, scheduled.knobs["vectors"]) == ("varying_register_tiles", vectors)
 
 
-@pytest.mark.parametrize(("stride", "strategy"), [(1, "varying_register_tiles"), (2, "direct_nhwc")])
-def test_groups_of_few_channels_with_strides_along_a_row_are_not_transposed(stride: int, strategy: str) -> None:
+@pytest.mark.parametrize(("stride", "strategy"), [(2, "varying_register_tiles"), (3, "direct_nhwc")])
+def test_groups_of_few_channels_with_long_strides_along_a_row_are_not_transposed(stride: int, strategy: str) -> None:
     weights = {name: np.ones(shape, np.float32) for name, shape in (("v", (32, 32, 1, 1)), ("w", (32, 8, 3, 3)))}
     nodes = [
         onnx.helper.make_node("Conv", ["x", "v"], ["a"]),
@@ -142,5 +142,5 @@ def test_groups_of_few_channels_with_strides_along_a_row_are_not_transposed(stri
     program = graft.compile(graft.load(model), ["llvm"], target="x86-64-v4", cache=False)
     calls = [call for procedure in program.description.procedures for call in procedure.calls]
     # of the image and the result of all, and of the groups
-    assert sum("transpose" in call.function for call in calls) <= (2 if stride > 1 else 4)
+    assert sum("transpose" in call.function for call in calls) <= (2 if stride > 2 else 4)
     assert strategy in [call.schedule["strategy"] for call in calls if call.schedule]

@@ -29,11 +29,14 @@ def schedules_of(given: Schedules) -> dict[str, str]:
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
     try:
-        return parse_schedules(Path(given).read_text(encoding="utf-8"))
+        found = parse_schedules(Path(given).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ScheduleError(f"the schedules '{given}' cannot be read: {error}", path=str(given)) from error
     except ScheduleError as error:
         raise ScheduleError(f"'{given}': {error.message}", path=str(given), line=error.facts.get("line")) from error
+    if not found:
+        log.warning("'%s' has no schedules, and changes nothing", given)
+    return found
 
 
 def of_version(schedules: Mapping[str, str], label: str) -> dict[str, str]:

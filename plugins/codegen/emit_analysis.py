@@ -15,6 +15,7 @@ from graft.core.tensor_ir.ir import (
     Expression,
     For,
     Function,
+    Intrinsic,
     Let,
     Load,
     Statement,
@@ -70,6 +71,21 @@ def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]
 def uses_any(statement: Statement, buffers: Collection[Buffer]) -> bool:
     """Whether one of some buffers occurs in a statement."""
     return any(type(node) is Buffer and node in buffers for node in _parts_of(statement))
+
+
+def has_tile(statement: Statement, *, outside_loops: bool = False) -> bool:
+    """Whether something in a statement is held in registers; ``outside_loops``: not just within a loop of it."""
+    match statement:
+        case Allocate(buffer) if buffer.memory == "register":
+            return True
+        case For(extent=extent) if outside_loops and extent != Constant(1, INT64):
+            return False
+    return any(has_tile(one, outside_loops=outside_loops) for one in statement_children(statement))
+
+
+def has_intrinsic(statement: Statement) -> bool:
+    """Whether a statement computes an intrinsic, which has many constants."""
+    return any(type(node) is Intrinsic for node in _parts_of(statement))
 
 
 def captured(

@@ -26,6 +26,8 @@ from graft.plugins.codegen.emit_analysis import (
     collapsed,
     element_count,
     grain_of,
+    has_intrinsic,
+    has_tile,
     is_shared,
     overlapping,
     uses_any,
@@ -39,7 +41,7 @@ from graft.runtime.objects import EXTENT, EXTENTS_SUFFIX, STRIDE, taken_extent
 STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
 APART_WORK = 256
-"""A loop behind a register tile of so much work is worth the call of a function."""
+"""A loop behind or beside a register tile of so much work is worth the call of a function."""
 BRIEF_WORK = 512
 """A function of so few operations takes less than the call of a program; the better code is not worth LLVM's time."""
 BRIEF = '"graft-brief"'
@@ -74,6 +76,8 @@ class FunctionEmitter(StatementEmitter):
         self.tasks = 0
         self.prologue: list[str] = []
         self._registers: list[ir.Buffer] = []
+        self._beside_tile = False
+        """Whether a register tile stands beside what is emitted, in the same loop."""
         self._task = module.target.machine.costs.task
         """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
         self._stack = 0
@@ -106,10 +110,17 @@ class FunctionEmitter(StatementEmitter):
         if loop.kind == "parallel" and not self.in_parallel and is_shared(loop, self.module.work, self._task):
             self._parallel(loop)
             return
-        if self._registers and loop.kind == "serial" and self._leaves_registers(loop):
+        if loop.kind == "serial" and self._leaves_registers(loop):
             self._apart(loop)
             return
         self.serial_loop(loop)
+
+    def each(self, block: ir.Block) -> None:
+        """Emit statements one after another, and know of each whether a register tile stands beside it."""
+        before = self._beside_tile
+        self._beside_tile = before or has_tile(block, outside_loops=True)
+        super().each(block)
+        self._beside_tile = before
 
     def called(self, call: ir.CallExtern) -> None:
         """Emit a prefetch or a failure; there is no other symbol to call.
@@ -202,15 +213,22 @@ class FunctionEmitter(StatementEmitter):
     # ---- Loops behind a tile ----
 
     def _leaves_registers(self, loop: ir.For) -> bool:
-        """Whether a loop is much work and uses none of the buffers that are held in registers."""
-        return self.module.work(loop) >= APART_WORK and not uses_any(loop, self._registers)
+        """Whether a loop is much work and uses no sums of the register tile behind which, or beside which, it stands.
+
+        Beside a tile, that is for the constants of intrinsics, which LLVM moves out of the loop around both.
+        """
+        if self.module.work(loop) < APART_WORK:
+            return False
+        if self._registers:
+            return not uses_any(loop, self._registers)
+        return self._beside_tile and has_intrinsic(loop) and not has_tile(loop)
 
     def _apart(self, loop: ir.For) -> None:
-        """Call a loop as a function of its own, so that its constants take no registers from a tile before it."""
+        """Call a loop as a function of its own, so that its constants take no registers from a tile beside it."""
         self.tasks += 1
         name = f"{self.name}.part{self.tasks}"
         captures = self._captures(loop)
-        part = FunctionEmitter(self.module, name, in_parallel=True)
+        part = FunctionEmitter(self.module, name, self.in_parallel)
         part.variables = self._known_variables()
         parameters, arguments = ["ptr %context"], ["ptr %context"]
         for number, capture in enumerate(captures):

@@ -127,6 +127,7 @@ def test_versions_have_schedules_of_their_own():
     [
         ("parallel i\n", "line 1: 'parallel i' comes before the name of a kernel"),
         ("[a]\nparallel i\n[a]\n", r"line 3: '\[a\]' is a second schedule of a kernel"),
+        ("[machine z80 ld]\nparallel i\n", "line 2: 'parallel i' comes before the name of a kernel"),
         ("[]\n", r"line 1: '\[\]' is no name of a kernel"),
         ("[a]\n# nothing\n", "the schedule of 'a' has no steps"),
     ],
@@ -136,6 +137,21 @@ def test_a_file_that_is_wrong_is_an_error_with_its_line(text, message, tmp_path)
     file.write_text(text)
     with pytest.raises(ScheduleError, match=message):
         run(schedules=file)
+
+
+def test_a_byte_order_mark_and_line_ends_of_other_systems_are_no_part_of_a_schedule(tmp_path):
+    (name,) = (one.split()[1] for one in names())
+    file = tmp_path / "schedules"
+    file.write_bytes(f"\ufeff[{name}]\n{TILED}".replace("\n", "\r\n").encode())
+    assert np.array_equal(run(schedules=file), run())
+
+
+def test_a_file_without_schedules_is_named(tmp_path, caplog):
+    file = tmp_path / "schedules"
+    file.write_text("# all was cut off\n")
+    with caplog.at_level(logging.WARNING, "graft.schedules"):
+        run(schedules=file)
+    assert f"'{file}' has no schedules, and changes nothing" in caplog.text
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):

@@ -96,7 +96,11 @@ class Parallel(_Independent):
 
     def change(self, function: Function) -> Function:
         """Return the function with a parallel loop."""
-        return _with_kind(self, function, find(self, function.body, self.loop), "parallel")
+        loop = find(self, function.body, self.loop)
+        has_units = any(isinstance(one, For) and one.binding for one in around(function.body, loop.variable))
+        if has_units and any(isinstance(one, Barrier) for one in walk_statements(loop.body)):
+            self.fail(f"in '{self.loop}', which is bound to no level, units wait for each other")
+        return _with_kind(self, function, loop, "parallel")
 
 
 @dataclass(frozen=True, slots=True)

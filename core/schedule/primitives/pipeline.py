@@ -234,7 +234,7 @@ def _copied(fill: ir.Statement) -> ir.Statement:
         if not isinstance(store, ir.Store) or not isinstance(store.value, ir.Load) or store.mask is not None:
             return store
         load, lanes, zero = store.value, store.value.type.lanes, ir.Constant(0, store.value.type)
-        to, near = (_begin(tuple(map(simplifier, one.indices)), lanes) for one in (store, load))
+        to, near = (_begin(tuple(map(simplifier, one.indices))) for one in (store, load))
         size = lanes * element_bits(load.buffer.dtype) // 8
         mask = load.mask.value if isinstance(load.mask, ir.Broadcast) else load.mask
         moves = store.buffer.memory not in PRIVATE and load.buffer.memory == "host" and size in SIZES
@@ -247,9 +247,9 @@ def _copied(fill: ir.Statement) -> ir.Statement:
     return map_nested(fill, rule)
 
 
-def _begin(indices: tuple[ir.Expression, ...], lanes: int) -> tuple[ir.Expression, ...] | None:
+def _begin(indices: tuple[ir.Expression, ...]) -> tuple[ir.Expression, ...] | None:
     """Return the place of the first of neighbouring elements, None if they are apart."""
-    *outer, last = indices
-    if lanes > 1:
-        last = last.base if isinstance(last, ir.Ramp) and last.stride == 1 else last
-    return None if any(one.type.lanes > 1 for one in (*outer, last)) else (*outer, last)
+    last = indices[-1] if indices else None
+    if isinstance(last, ir.Ramp) and last.stride == 1:
+        indices = (*indices[:-1], last.base)
+    return None if any(one.type.lanes > 1 for one in indices) else indices

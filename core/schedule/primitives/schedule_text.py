@@ -119,7 +119,7 @@ def parse_schedules(text: str) -> dict[str, str]:
             found[name] = "\n" * number
         elif bare:
             step = _parse(bare.split(), number)
-            if not name:
+            if not name or name.startswith(MACHINE):
                 raise ScheduleError(
                     f"schedule, line {number}: '{step}' comes before the name of a kernel, '[name]'", line=number
                 )

@@ -122,7 +122,7 @@ _ROWS: dict[type, Callable[..., None]] = {
     ir.For: lambda self, one: self.loop(one),
     ir.If: lambda self, one: self.branch(self.value(one.condition), one.then_body, one.else_body),
     ir.Allocate: lambda self, one: self.allocation(one),
-    ir.Block: StatementEmitter.each,
+    ir.Block: lambda self, one: self.each(one),
     ir.CallExtern: lambda self, one: self.called(one),
     **dict.fromkeys((ir.Barrier, ir.Issue, ir.Push, ir.Pop), lambda self, one: self.in_step(one)),
 }

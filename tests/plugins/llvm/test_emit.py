@@ -23,6 +23,7 @@ from graft.core.tensor_ir.ir import (
     Ramp,
     Select,
     Shuffle,
+    Statement,
     Store,
     Unary,
     Variable,
@@ -367,8 +368,11 @@ def test_what_is_known_outside_a_block_is_used_inside_and_not_the_other_way_roun
     assert lines.count("load i64, ptr %v6, align 8") == 6  # of which one for the condition: memory may have changed
 
 
-def tile_and_loop(uses_tile: bool) -> Function:
-    """Sums in a register, kept in memory, and a loop of exponentials over that memory or over the register."""
+def tile_and_loop(uses_tile: bool, beside: bool = False, tiles: int = 1) -> Function:
+    """Sums in a register, kept in memory, and a loop of exponentials over that memory or over the register.
+
+    The loop stands behind the sums, where their register is still theirs, or ``beside`` them and a loop over ``tiles``.
+    """
     x, out = vector("x", "float32"), Buffer("out", "float32", (b.index(32), b.index(LANES)))
     totals = Buffer("totals", "float32", (b.index(LANES),), memory="register")
     sums = Buffer("sums", "float32", (b.index(LANES),), memory="scratch")
@@ -379,14 +383,25 @@ def tile_and_loop(uses_tile: bool) -> Function:
     loop = For(row, b.index(32), "serial", Store(out, (row, lanes()), b.add(value, Broadcast(count, LANES))))
     keep = Store(sums, (lanes(),), Load(totals, (lanes(),)))
     sum_up = Store(totals, (lanes(),), b.multiply(Load(x, (lanes(),)), 0.5))
-    body = Allocate(totals, Block((sum_up, Allocate(sums, Block((keep, loop))))))
+    body: Statement = Allocate(totals, Block((sum_up, Allocate(sums, Block((keep, loop))))))
+    if beside:
+        own = For(Variable("own"), b.index(tiles), "serial", Allocate(totals, Block((sum_up, keep))))
+        body = Allocate(sums, Block((own, loop)))
     return Function("kernel", (x, out), 1, For(tile, b.index(3), "serial", body))
 
 
 @pytest.mark.parametrize("uses_tile", [False, True])
 def test_a_loop_behind_a_tile_of_registers_is_a_function_of_its_own(run, uses_tile: bool) -> None:
-    function = tile_and_loop(uses_tile)
-    assert ("@kernel.part1(" in emit_ir(function, host_target())) is not uses_tile
+    check_tile_and_loop(run, tile_and_loop(uses_tile), is_apart=not uses_tile)
+
+
+@pytest.mark.parametrize("tiles", [1, 2])
+def test_a_loop_of_intrinsics_beside_a_tile_in_the_same_loop_is_a_function_of_its_own(run, tiles: int) -> None:
+    check_tile_and_loop(run, tile_and_loop(uses_tile=False, beside=True, tiles=tiles), is_apart=tiles == 1)
+
+
+def check_tile_and_loop(run, function: Function, is_apart: bool) -> None:
+    assert ("@kernel.part1(" in emit_ir(function, host_target())) is is_apart
     array, outputs = np.linspace(-2, 2, LANES, dtype="float32"), [np.zeros((32, LANES), "float32")]
     run(function, [array], outputs)
     expected = 2 * np.exp(array / 2) + np.arange(2, 34)[:, None]

@@ -20,16 +20,24 @@ from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.contraction import ContractionScheduler
-from graft.core.schedule.products.factors import usual_size
+from graft.core.schedule.products.factors import USUAL_VECTORS, usual_size
 from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
+from graft.core.schedule.products.tiling import Ranked, lanes_of, ranked_tiles, split_evenly, with_dot
 from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Expression, Function, If, Load
 from graft.core.tensor_ir.visit import loads
-from graft.core.types import FLOATS
+from graft.core.types import FLOATS, is_custom
+
+MOST_ROWS = 64
+"""Rows up to which tiles are chosen by where the right factor comes from."""
+ARRIVES = 0.35
+"""The share of a cache's bandwidth at which tiles read a factor that lies there (a Zen 5, 7 to 32 rows)."""
+SURE = 0.95
+"""So much of the usual tile's cycles is taken for less."""
 
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
@@ -46,6 +54,7 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
     in_groups = _in_groups(kernel, parts, target, wanted)
     if in_groups is not None:
         return in_groups
+    wanted = wanted or _for_few_rows(parts, target)
     if parts.varies and parts.total.dtype not in FLOATS:
         return None
     scheduler = ContractionScheduler(kernel, parts, target, wanted)
@@ -53,6 +62,32 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
     if scheduled is not None and parts.height == VARIES and scheduler.mode == "packed by panel":
         return replace(scheduled, source=lambda: _with_single_rows(kernel, scheduled.function, parts, target))
     return None if _copies_for_one_row(scheduler) else scheduled
+
+
+def _for_few_rows(parts: Contraction, target: Target) -> ContractionParameters | None:
+    """Return the register tile for few rows, of which the first ones read the right factor from afar.
+
+    Each tile of rows reads a panel again, from the second-level cache, if it does not stay in the first.
+    """
+    machine, (height, width), dtype = target.machine, usual_size(parts, target), parts.left.type.dtype
+    has_caches = machine.caches and machine.vectors and not is_custom(dtype)
+    if parts.varies or height > MOST_ROWS or not has_caches:
+        return None
+    line = -(-width // lanes_of(dtype, target)) * machine.vector_bytes
+    level = next((one for one in (1, 2) if parts.terms * line <= machine.working_set(one)), 3)
+
+    def cycles(ranked: Ranked) -> float:
+        whole, tile = ranked
+        tiles, panel = split_evenly(height, tile.rows).count, parts.terms * tile.vectors * machine.vector_bytes
+        near = 1 if panel <= machine.working_set(1) else 2
+        first, again = (max(whole / tiles, line / (ARRIVES * machine.cache(one).bandwidth)) for one in (level, near))
+        return first + (tiles - 1) * again
+
+    shaped, busy = with_dot(parts.multiply.dot, target)
+    every = ranked_tiles(height, width, dtype, shaped, busy + parts.held_vectors(USUAL_VECTORS))
+    usual, *others = (one for one in every if parts.epilogue.allows(one[1].columns))
+    best = min(others, key=cycles, default=usual)
+    return ContractionParameters(best[1].rows, best[1].vectors) if cycles(best) < SURE * cycles(usual) else None
 
 
 def _with_single_rows(kernel: Kernel, function: Function, parts: Contraction, target: Target) -> Function:
@@ -91,6 +126,7 @@ def _in_groups(
     dots = _grouped(kernel, plain, target)
     if dots is None:
         return None
+    wanted = wanted or _for_few_rows(dots.parts, target)
     scheduler = ContractionScheduler(kernel, dots.parts, target, wanted, dots.sums, dots.small)
     scheduled = scheduler.scheduled()
     return scheduled if scheduler.starts.are_known else None

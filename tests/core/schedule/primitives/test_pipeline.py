@@ -61,6 +61,17 @@ def test_what_a_mask_leaves_out_is_stored_at_once_and_what_is_computed_is_too():
         assert (run_function(changed, [x], externs=EXTERNS)[0] == wanted).all()
 
 
+def test_a_copy_of_one_element_without_axes_is_under_way_too():
+    text = """function f(x: float32[]) -> (y: float32[3]) {
+      allocate near: float32[] in shared
+      serial s < 3 { near[] = x[]  y[s] = near[] + float32(1.0) }
+    }"""
+    changed = apply_schedule(parse_function(text), "pipeline_async s 2 near")
+    assert "call copy_async(near[(s + 1) % 2], x[], 4)" in str(changed)
+    (y,) = run_function(changed, [np.float32(2)], externs=EXTERNS)
+    assert (y == 3).all()
+
+
 def test_one_place_hides_no_copy():
     with pytest.raises(ScheduleError, match="with one place no copy is under way while it is used"):
         apply_schedule(parse_function(TILES), "spmd b 4 thread.x -> t\npipeline_async s 1 near")

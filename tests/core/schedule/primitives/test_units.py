@@ -262,11 +262,13 @@ def test_parts_are_not_used_behind_the_tree(behind, reason):
 WAITING = """function f(x: int32[n, 8]) -> (y: int32[n, 8]) {
   parallel i < n {
     parallel b < 2 bind "block.x" {
-      allocate near: int32[4] in shared
-      parallel t < 4 bind "thread.x" {
-        near[t] = x[i, b * 4 + t]
-        barrier "block"
-        BODY
+      serial s < 1 {
+        allocate near: int32[4] in shared
+        parallel t < 4 bind "thread.x" {
+          near[t] = x[i, b * 4 + t]
+          barrier "block"
+          BODY
+        }
       }
     }
   }
@@ -283,6 +285,10 @@ WAITING = """function f(x: int32[n, 8]) -> (y: int32[n, 8]) {
         (
             "serial k < 4 { y[i, b * 4 + t] = near[k] + x[0, k] }", "reorder b i",
             "in 'i', which is bound to no level, units wait for each other",
+        ),
+        (
+            "y[i, b * 4 + t] = near[3 - t]", "parallel s",
+            "in 's', which is bound to no level, units wait for each other",
         ),
     ],
 )  # fmt: skip

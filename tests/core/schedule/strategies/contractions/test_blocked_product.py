@@ -246,3 +246,10 @@ def test_a_matrix_that_one_column_meets_is_read_once_where_it_lies(dtype: str) -
     (found,) = run_function(scheduled.function, [array.ravel() for array in arrays])
     np.testing.assert_allclose(found.reshape(100, 1), arrays[0] @ arrays[1], rtol=1e-5)
     assert select.schedule(matmul((100, 70), (70, 2), dtype)[0], WIDE).strategy == "blocked_product"
+
+
+@pytest.mark.parametrize(("rows", "tile"), [(4, (4, 6)), (8, (8, 3)), (128, (5, 5))])
+def test_a_factor_from_afar_is_read_by_tiles_of_as_many_rows_as_there_are_few(rows: int, tile: tuple[int, int]) -> None:
+    kernel, _ = matmul((rows, 512), (512, 512), constant=True)
+    knobs = schedule_contraction(kernel, WIDE).knobs
+    assert (knobs["rows"], knobs["vectors"]) == tile

@@ -11,6 +11,8 @@ from graft.core.machine.target import target_named
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.strategies.sequential.recurrence import Recurrence, parts_of
+from graft.core.schedule.strategies.sequential.recurrent_loops import PhaseTiling
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.ordered_stages import stage_expressions
@@ -107,6 +109,13 @@ def test_names_of_buffers_change_nothing() -> None:
     for name, own in zip(OTHER.values(), OWN.values(), strict=True):
         texts = [text.replace(f"{name}[", f"{own}[").replace(f"{name}:", f"{own}:") for text in texts]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("units", "vectors"), [(37, 3), (200, 7), (300, 4)])
+def test_units_are_in_chunks_of_about_a_tile_that_pad_least(units: int, vectors: int) -> None:
+    phases = [one for part in parts_of(kernel_of(units=units)) if isinstance(part, Recurrence) for one in part.phases]
+    tiles = PhaseTiling.of(phases, target_named("x86-64-v4").machine)
+    assert {tiles.chunk(phase) for phase in phases if phase.sums} == {vectors * tiles.lanes}
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,8 @@ class _Needs:
 
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
+    if all(_convolution(node, graph.lowerings) is None for node in graph.nodes):  # nothing else saves by it
+        return {}
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
     keeping = [node for node in graph.nodes if _keeps_channels(node, graph) and not _leaves_larger(node, graph)]
     kept = [_images([*node.inputs, *node.outputs]) for node in keeping]

@@ -53,6 +53,8 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
         images.intersection(outputs),
     )
     last = {value for value, layout in choices.layouts(graph).items() if layout.order == CHANNELS_LAST} & images
+    if not last:
+        return region
     mover = _Mover(region, table, last, lanes_of("float32", target))
     first = read_with_channels_first(graph)
     made = made_with_channels_first(graph)

@@ -33,6 +33,8 @@ from graft.errors import GraftError
 class Trait(Enum):
     """Facts about an operator that passes and schedules ask for."""
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, and passes ask for each operator
+
     ELEMENTWISE = auto()
     """One stage; output element depends on the input elements at the same (broadcast) index."""
     INJECTIVE = auto()

@@ -23,8 +23,6 @@ FEWEST_COLUMNS = 32
 """Columns of a product under which most of its vectors would be empty."""
 LONG_SUM = 128
 """Elements of a result's image from which on the sums for the weights are taken image by image."""
-LONG_ROW = 16
-"""Elements of a row of windows from which on sums along it are faster than products of matrices for each place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +148,11 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     are taken image by image, which threads share and caches hold, and then added; of small ones whose extents are known
     all places have one product, of the patches of all images, whose result lies as the weights do.
     Where there are many places all are one convolution, of batches as channels and channels as batch. Where each
-    channel has its own window, rows are long and the batch is known, they are a depthwise one, else sums over elements.
+    channel has its own window they are a depthwise one, or, of an unknown batch, sums over elements.
     """
     rank = len(w.kernel)
-    (batch, *_, length), is_depthwise = f.shape(windows), f.extents(weights)[:2] == [group, 1]
-    is_long = isinstance(length, int) and length >= LONG_ROW and set(w.strides) == {1}
-    if is_depthwise and is_long and isinstance(batch, int):
+    batch, is_depthwise = f.shape(windows)[0], f.extents(weights)[:2] == [group, 1]
+    if is_depthwise and isinstance(batch, int):
         return _of_own_weights(f, image, windows, weights, w, batch)
     if math.prod(w.kernel) > MOST_PLACES:
         return _of_many_weights(f, image, windows, weights, w, group)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 import onnx_ir as ir
@@ -36,7 +37,7 @@ ANCHORS = (
     (Trait.INJECTIVE, Trait.ELEMENTWISE),
 )
 """The traits of anchors, in the order in which they choose what follows them."""
-
+EVERY_ANCHOR = tuple(chain(*ANCHORS))
 
 PLAIN = (Trait.ELEMENTWISE, Trait.DATA_MOVEMENT)
 """What is computed at its transposed place where extents vary."""
@@ -190,13 +191,12 @@ def fuse(
     others = [node for node in rest if not is_view(node, uses, table)]
     widening = {node.node: node for node in others if is_widening(node, uses.readers, table)}
     uses.turning = {node for node, view in widening.items() if view.permutation is not None}
-    anchors = [node for node in others if node.node not in widening]
+    anchors = [(node, anchor_trait(node, table)) for node in others if node.node not in widening]
     for traits in ANCHORS:
         if Trait.REDUCTION in traits:
-            rows = find_rows(anchors, uses, table, limits.rows, limits.group)
+            rows = find_rows([node for node, _ in anchors], uses, table, limits.rows, limits.group)
             groups += [_around_reduction(group, table) for group in rows]
-        for node in anchors:
-            trait = anchor_trait(node, table)
+        for node, trait in anchors:
             if node.node not in uses.taken and (trait in traits or traits is ANCHORS[-1]):
                 groups.append(_around(node, trait, uses, table, node.node.outputs[0] in layouts))
     left = {node: view for node, view in widening.items() if node not in uses.taken}
@@ -325,8 +325,7 @@ def anchor_trait(node: NodeView, table: OperatorTable) -> Trait:
     """Return the trait that chooses the schedule of a kernel with this node as its anchor."""
     operator = table.of(node)
     assert operator is not None, f"{node.where} is not in the operator table"
-    every = [trait for traits in ANCHORS for trait in traits]
-    return next((trait for trait in every if trait in operator.traits), Trait.RECURRENT)
+    return next((trait for trait in EVERY_ANCHOR if trait in operator.traits), Trait.RECURRENT)
 
 
 def is_view(node: NodeView, uses: Uses, table: OperatorTable) -> bool:

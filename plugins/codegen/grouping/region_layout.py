@@ -122,6 +122,8 @@ class _Needs:
 
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
+    if all(_convolution(node, graph.lowerings) is None for node in graph.nodes):  # nothing else saves by it
+        return {}
     rows, found = _settled(graph)
     keeping = _keeping(graph)
     kept = [_images([*node.inputs, *node.outputs]) for node in keeping]

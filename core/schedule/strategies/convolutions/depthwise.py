@@ -63,8 +63,8 @@ def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
     if found is None or not found.has_few_channels:
         return Reject("shape", f"no convolution of groups of fewer than {FEW_CHANNELS} output channels")
-    pixels, terms = found.shape[2], found.windows.kernel[-1]
-    if pixels != VARIES and pixels < target.machine.vector_bytes // 4 <= terms:
+    pixels, terms, are_apart = found.shape[2], found.windows.kernel[-1], found.windows.dilations[-1] > 1
+    if pixels != VARIES and pixels < target.machine.vector_bytes // 4 <= terms and not are_apart:
         return Reject("shape", f"rows of {pixels} pixels fill no vector, but rows of {terms} of a window do")
     return Reject("layout", "channels are last") if found.window.stores_channels_last else True
 

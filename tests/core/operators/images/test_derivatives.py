@@ -29,15 +29,19 @@ def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_depthwise_weights_of_long_rows_have_one_convolution_and_others_a_sum_each(channels: int) -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_weights_have_one_convolution_and_those_of_an_unknown_batch_a_sum_each(
+    channels: int, stride: int
+) -> None:
     text = f"""<ir_version: 10, opset_import: ["" : 22]>
-        g (float[2,{channels},5,WIDTH] x, float[{channels},1,3,3] w) => (float loss) {{
-        y = Conv <group = {channels}, pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
-    of_rows, of_places = (
-        [node.op_type for node in graft.grad(onnx.parser.parse_model(text.replace("WIDTH", width)), wrt=["w"]).graph]
-        for width in ("16", "15")
+        g (float[BATCH,{channels},5,6] x, float[{channels},1,3,3] w) => (float loss) {{
+        y = Conv <group = {channels}, pads = [1, 1, 1, 1], strides = [{stride}, {stride}]> (x, w)
+        loss = ReduceSum <keepdims = 0> (y) }}"""
+    of_images, of_places = (
+        [node.op_type for node in graft.grad(onnx.parser.parse_model(text.replace("BATCH", batch)), wrt=["w"]).graph]
+        for batch in ("2", "n")
     )
-    assert (of_rows.count("Conv"), of_rows.count("MatMul")) == (2, 0)
+    assert (of_images.count("Conv"), of_images.count("MatMul"), of_images.count("ReduceSum")) == (2, 0, 2)
     assert (of_places.count("Conv"), of_places.count("MatMul"), of_places.count("ReduceSum")) == (1, 0, 10)
 
 

@@ -67,6 +67,16 @@ def test_a_network_with_depthwise_convolutions_keeps_channels_last() -> None:
     assert last_values(network()) == list("abcdefhinpqrst")
 
 
+def test_only_convolutions_are_looked_at_where_no_weights_are_constant() -> None:
+    region = region_of(network(), {})
+    outputs = {value.value for value in region.outputs}
+    lowerings = Lowerings(OPERATORS)
+    assert not region_layouts(RegionGraph(region.nodes(), outputs, lowerings, Target(GENERIC, 1)))
+    read = {value.name for value in lowerings.values.values()}
+    assert "w0" in read and "d" in read
+    assert read.isdisjoint({"h", "t", "i", "y"}), "of elementwise nodes and pools"
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "group", "dilation", "found"),
     [

@@ -134,6 +134,14 @@ def test_rows_that_fill_no_vector_are_left_to_vectors_of_a_window_that_does() ->
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_rows_that_windows_read_apart_have_vectors_whatever_they_fill() -> None:
+    kernel, arrays = convolution((1, 2, 42, 42), (2, 1, 20, 20), dilations=[2, 2], group=2)
+    scheduled = schedule(kernel, WIDE)
+    assert scheduled.strategy == "depthwise_nchw"
+    (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [

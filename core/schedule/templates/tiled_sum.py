@@ -145,7 +145,7 @@ class TiledSum:
             tiles *= -(-extents.pop(tile.rows) // tile.count)
         tiles *= math.prod(extents.values())
         steps = math.prod(extent or TYPICAL for extent in self.reduced.values())
-        loaded = sum(self.loads_of(factor, tile) for factor in self.factors)
+        loaded = sum(self.loads_of(factor, tile) + self._picked(factor, tile) for factor in self.factors)
         products = tile.vectors * tile.count / costs.fused
         step = max(products, loaded / costs.loads, costs.latency) + costs.load * loaded
         stored, apart = STORED * tile.vectors * tile.count, APART * self._rows_apart(tile, machine)
@@ -189,6 +189,11 @@ class TiledSum:
             return count
         columns = -(-(self.axes[self.last] or TYPICAL) // (tile.vectors * self.lanes))
         return count * (MASKED + (BORDER * min(1, 2 / columns) if tile.skew else 0))
+
+    def _picked(self, factor: Factor, tile: Tile) -> float:
+        """Return how often one step of a tile picks elements that lie apart out of two vectors."""
+        is_apart = self.last in factor.axes and not factor.constants
+        return self.loads_of(factor, tile) * (self.apart - 1) / self.apart if is_apart else 0.0
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
         """Whether the sums of a tile stay in registers, beside what a step loads and, where it is a vector, a mask."""

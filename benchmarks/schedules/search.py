@@ -1,7 +1,8 @@
 """What a search finds from templates alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
 
 Of each kernel the tiles of its template (`graft.core.schedule.templates`) are measured stage by stage, as tuning does,
-without any hand-written strategy, until nothing near the best is faster, then all others as far as ``--trials`` go.
+without any hand-written strategy but rewrites and their knobs (Winograd's algorithm, a running Softmax), until nothing
+near the best is faster, then all others as far as ``--trials`` go.
 *found / untuned* is the best one's time in that of the strategy that the kernel gets untuned, both in turns; with one
 thread, time of the processor.
 """
@@ -23,10 +24,17 @@ from graft.compiler.request import Request
 from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.parameters import ScheduleParameters
+from graft.core.schedule.parameters import (
+    AttentionParameters,
+    Parameters,
+    ScheduleParameters,
+    WinogradParameters,
+    to_json,
+)
 from graft.core.schedule.templates.space import points, schedules, text_of, texts_of
 from graft.core.schedule.templates.tiled_nests import tiled_nests
 from graft.core.schedule.templates.tiled_sum import tiled_sum
+from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.race import Run, race, undisturbed
 from graft.core.tuning.search import Bench, Workload
 from graft.plugins.codegen.kernel_tuning import KernelBuilder
@@ -36,6 +44,8 @@ from graft.plugins.llvm.backend import LlvmBackend
 TURNS = 41
 TRIALS, BATCH = 1000, 24
 """Tiles that are measured at the most, and of those that are near no best one, how many in a race."""
+REWRITES = WinogradParameters, AttentionParameters
+"""What is no schedule of the plain loops, but other loops that compute the same."""
 CASES = {
     "product 128x512x512": "x 128,512; w 512,512 : t = MatMul(x, w) y = Relu(t)",
     "product 49x768x3072": "x 49,768; w 768,3072 : t = MatMul(x, w) y = Relu(t)",
@@ -50,6 +60,10 @@ CASES = {
     "3x3, strided": "x 1,32,56,56; w 64,32,3,3 : t = Conv<pads=[1,1,1,1],strides=[2,2]>(x, w) y = Relu(t)",
     "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
     "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
+    "attention": (
+        "x 1,8,128,64; k 1,8,64,128; v 1,8,128,64 : s = MatMul(x, k) p = Softmax<axis=-1>(s) y = MatMul(p, v)"
+    ),
+    "product 8x1024x1024": "x 8,1024; w 1024,1024 : t = MatMul(x, w) y = Relu(t)",
     "Softmax of 512": "x 256,512 : y = Softmax<axis=-1>(x)",
     "LayerNormalization": "x 128,768; a 768; c 768 : y = LayerNormalization(x, a, c)",
     "columns": "x 13,77,90 : t = Abs(x) k = Constant<value_ints=[1]>() y = ReduceSum<keepdims=0>(t, k)",
@@ -68,17 +82,24 @@ def kernel_of(source: onnx.ModelProto, target: Target) -> Kernel:
     return lowered.kernel
 
 
-def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple[ScheduleParameters | None, int]:
+def near_best(kernel: Kernel, target: Target, best: Parameters | None) -> Iterator[Parameters]:
+    """Yield the tiles and the rewrites that are likely the best, or those near the best so far."""
+    yield from schedules(kernel, target, int(best is not None), best)
+    for stage in range(1, STAGES) if isinstance(best, REWRITES) else (0,) if best is None else ():
+        yield from (one for one in candidates(kernel, target, stage, best) if isinstance(one, REWRITES))
+
+
+def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple[Parameters | None, int]:
     """Return the best schedule that a search finds, None where the template has none, and how many were measured.
 
     Where nothing near the best is faster and trials are left, the other tiles are measured, the likely fastest first.
     """
-    best: ScheduleParameters | None = None
-    runs, tried = dict[ScheduleParameters, Run](), set[ScheduleParameters]()
+    best: Parameters | None = None
+    runs, tried = dict[Parameters, Run](), set[Parameters]()
     rest: Iterator[ScheduleParameters] | None = None
     while len(tried) < trials:
-        near = schedules(kernel, target, min(len(tried), 1), best)
-        wanted = [one for one in near if one not in tried][: trials - len(tried)]
+        near = near_best(kernel, target, best)
+        wanted = [one for one in dict.fromkeys(near) if one not in tried][: trials - len(tried)]
         if not wanted:
             rest = everything(kernel, target) if rest is None else rest
             wanted = list(islice((one for one in rest if one not in tried), min(BATCH, trials - len(tried))))
@@ -102,7 +123,7 @@ def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
         yield from texts_of(nests)
 
 
-def in_turns(bench: Bench, found: ScheduleParameters) -> tuple[float, float]:
+def in_turns(bench: Bench, found: Parameters) -> tuple[float, float]:
     """Return the seconds of the untuned kernel, and of one by a schedule, which may be the same code."""
     own, other = bench.add(None), bench.add(found)
     assert own is not None, "the first has code of its own"
@@ -136,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         own, theirs = in_turns(builder.bench(workload), best)
         ratios.append(theirs / own)
-        tiles = ", ".join(step for step in best.steps.splitlines()[:3] if step)
+        tiles = ", ".join(best.steps.splitlines()[:3]) if isinstance(best, ScheduleParameters) else to_json(best)
         print(f"| {name} | {strategy} | {1e6 * own:.0f} | {trials} | {ratios[-1]:.2f} | {tiles} |", flush=True)
     if ratios:
         print(f"\ngeometric mean {math.prod(ratios) ** (1 / len(ratios)):.3f}")

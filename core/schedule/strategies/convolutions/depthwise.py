@@ -28,6 +28,8 @@ ROW = 16
 """Pixels of a row that one tile computes as a whole, if it has registers for that."""
 MOST_TERMS = 800
 """Vectors of products of a tile that are written out; more would take long to compile."""
+MOST_OF_WINDOW = 64
+"""Terms of a window that are written out where a plane has fewer results than a window terms, as of a gradient."""
 MOST_OF_ROW = 25
 """Terms of a row of a window that are written out where the window is not."""
 
@@ -85,7 +87,9 @@ def _tile(tiled: TiledSum, target: Target) -> Tile:
     unroll = inner if inner <= MOST_OF_ROW else 1
     all_of_order = [tile for tile in points(tiled, target, [unroll]) if tile.order == 1]
     skewed = [tile for tile in all_of_order if tile.skew and tile.vectors * tile.count * window <= MOST_TERMS]
-    found = skewed or [tile for tile in all_of_order if not tile.skew]
+    results = math.prod(tiled.axes.get(axis, 1) for axis in "zyx")  # 0 where it varies
+    is_long = window > MOST_OF_WINDOW and 0 < results < window
+    found = (not is_long and skewed) or [tile for tile in all_of_order if not tile.skew]
     return min(found, key=lambda tile: tiled.cycles(tile, target.machine))
 
 

@@ -121,6 +121,13 @@ def test_a_large_window_is_not_written_out() -> None:
     assert len(str(scheduled.function)) < 50_000
 
 
+@pytest.mark.parametrize(("pads", "is_written_out"), [(1, False), (7, True)])
+def test_a_window_of_more_terms_than_results_is_not_written_out(pads: int, is_written_out: bool) -> None:
+    kernel, _ = convolution((1, 2, 14, 14), (2, 1, 14, 14), pads=[pads] * 4, group=2)
+    scheduled = schedule(kernel, WIDE)
+    assert (scheduled.strategy, "skew" in (scheduled.steps or "")) == ("depthwise_nchw", is_written_out)
+
+
 def test_convolutions_of_many_channels_are_left_to_other_schedules() -> None:
     assert schedule(convolution((1, 4, 9, 9), (4, 4, 3, 3))[0], WIDE).strategy == "direct_convolution"
 

@@ -17,6 +17,7 @@ from graft.core.schedule.strategies.convolutions import (
     first_convolution,
     im2col_integers,
     pointwise_nhwc,
+    pointwise_tiles,
     register_tiles,
     winograd,
 )
@@ -49,6 +50,7 @@ _LOOPS = (
     direct_nhwc.STRATEGY,  # all others where extents vary
     # convolutions whose channels come first
     depthwise.FIRST,
+    pointwise_tiles.STRATEGY,
     register_tiles.STRATEGY,
     direct_convolution.STRATEGY,
     # products

@@ -23,8 +23,9 @@ from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, S
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.rfactor import Subtotal
 from graft.core.schedule.primitives.schedule_text import print_schedule, take
-from graft.core.schedule.primitives.staging import ComputeAt
+from graft.core.schedule.primitives.staging import CacheRead, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.convolution import convolution_of
@@ -56,6 +57,8 @@ WIDER, TALL, TALLER = 1.15, 10, 1.08
 """What such a tile takes more with each vector beside the first, and with more rows than some (on a Zen 5, AVX-512)."""
 SPARE = 4
 """Registers besides those of sums, of what a step loads, and of weights that stay."""
+HEAVY = 4
+"""Registers that a vector of a long epilogue takes: as many as fit are side by side."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
 BORDER_COPY = "border"
@@ -70,7 +73,9 @@ class Tile:
 
     The outer loops are in one of three orders: behind all others those over tiles of vectors, then of rows (0), or the
     other way round (1), or with the tiles of vectors outermost (2). Of the innermost sum ``unroll`` terms are written
-    out. With ``skew`` what neighbouring rows share of a window is loaded once.
+    out. With ``skew`` what neighbouring rows share of a window is loaded once; with ``near`` a tile of vectors is
+    copied first, so that rows of an image that lie apart lie side by side; after ``span`` terms, if that is not 0, a
+    sum begins anew.
     """
 
     vectors: int
@@ -79,6 +84,8 @@ class Tile:
     order: int = 0
     unroll: int = 1
     skew: bool = False
+    near: bool = False
+    span: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,8 @@ class TiledSum:
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))
         yield from (ComputeAt(name, outer[-1]) for name in ([*(["sums"] if heavy else []), "total"]))
+        if tile.near:
+            yield from self._copied()
         border = Unswitch(f"{rows}0", BORDER_COPY)
         copies = ("", f".{border.rest}") if is_cut and self._has_own_borders(tile) else ("",)
         if len(copies) > 1:
@@ -254,6 +263,20 @@ class TiledSum:
         if is_cut and len(copies) == 1 and not self._tests_columns(tile):
             yield border
         yield from map(Parallel, shared)
+
+    def _copied(self) -> Iterator[Step]:
+        """Yield the steps that copy what a tile of vectors reads."""
+        (load,) = (one for one in loads(self.epilogue.anchor.value) if self._along in free_variables(one))
+        lane, vector = f"near.{len(load.indices) - 1}", "near.v"
+        yield CacheRead(load.buffer.name, f"{self.last}0", "scratch", "near")
+        yield Split(lane, self.lanes, vector, lane)
+        yield Vectorize(lane)
+        yield Unroll(vector)
+
+    @property
+    def _along(self) -> Variable:
+        """The variable of the last axis."""
+        return self.epilogue.anchor.axes[list(self.axes).index(self.last)]
 
     def _has_own_borders(self, tile: Tile) -> bool:
         """Whether tiles beside an image have an order of their own: each pixel's bounds of the window, no conditions.
@@ -272,8 +295,9 @@ class TiledSum:
         yield from self._border_sums(tile, copy) if copy else self._sums(tile)
         yield from (Vectorize(f"{last}{nest}") for nest in nests)
         side = [f"{axis}{nest}" for nest in nests for axis in ([rows] if rows else []) + ["v"]]
-        stored = (f"{rows}{copy}", f"v{copy}")
-        written = [one for one in side if not (heavy and one in stored) and not (tile.skew and one == f"{rows}.sum")]
+        looped = ([f"{rows}{copy}"] if heavy else []) + ([f"{rows}.sum"] if tile.skew else [])
+        looped += [f"v{copy}"] if heavy and HEAVY * tile.vectors > self.registers else []
+        written = [one for one in side if one not in looped]
         yield from map(Unroll, written)
 
     def outer(self, tile: Tile) -> list[str]:
@@ -317,17 +341,35 @@ class TiledSum:
             yield Skew(f"{tile.rows}.sum", step, f"k{axis}", dilation, "column")
             if self._tests_columns(tile):
                 yield Hoist(f"k{axis}")
+        elif tile.span:
+            yield Split(inner, tile.span, "span", inner)
+            yield Reorder((*single, *before, "span", inner, *rows, "v.sum", last))
+            yield from self._in_spans(tile)
         else:
             yield Reorder((*single, *before, inner, *rows, "v.sum", last))
         if self.masked:
             yield from (Clip(name) for name in before if name.startswith("k"))
         if tile.skew and self.skewed:
             yield from map(Unroll, ("column", *inside))
+        elif tile.span:
+            is_whole = self.reduced[inner] % tile.span == 0
+            yield from () if is_whole else (Clip(inner),)
+            yield Split(inner, tile.unroll, inner, f"{inner}.part", () if is_whole else (f"{inner}.left",))
+            yield Unroll(f"{inner}.part")
         elif 1 < self.reduced[inner] <= tile.unroll:
             yield Unroll(inner)
         elif tile.unroll > 1 and self.reduced[inner] > tile.unroll and self.reduced[inner] % tile.unroll == 0:
             yield Split(inner, tile.unroll, inner, f"{inner}.part")
             yield Unroll(f"{inner}.part")
+
+    def _in_spans(self, tile: Tile) -> Iterator[Step]:
+        """Yield the steps that let a sum begin anew in each span of its terms."""
+        yield Subtotal("total", "span", "register", "subtotal")
+        for way in ("subtotal.in", "subtotal.out"):
+            lane, row = (f"{way}.{[*self.axes].index(name)}" for name in (self.last, tile.rows or self.last))
+            yield Split(lane, self.lanes, f"{way}.v", lane)
+            yield Vectorize(lane)
+            yield from map(Unroll, ([row] if tile.rows else []) + [f"{way}.v"])
 
     def _border_sums(self, tile: Tile, copy: str) -> Iterator[Step]:
         """Yield the order of the loops that sum in tiles beside an image."""

@@ -45,8 +45,8 @@ _LOOPS = (
     first_convolution.STRATEGY,
     first_convolution.VARYING,
     depthwise.VARYING_FIRST,
-    register_tiles.VARYING,
     pointwise_nhwc.FIRST,
+    register_tiles.VARYING,
     direct_nhwc.STRATEGY,  # all others where extents vary
     # convolutions whose channels come first
     depthwise.FIRST,

@@ -50,6 +50,8 @@ more than one page."""
 STREAMS, PAGE = 32, 4096
 PAIRS = 2
 """How far apart elements of a vector lie at the most where channels are many: of two vectors, half of the lanes."""
+GATHERED = 8
+"""The same where all of few channels are summed: by the samples of a waveform; frames further apart are copied."""
 HIDDEN = 0.75
 """The share of loads of weights, one for each row of a tile, that products hide, where windows are `SMALL`."""
 SMALL = 49
@@ -412,12 +414,12 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     masks = [one.mask for side in read for one in side if one.mask is not None]
     found = convolution_of(anchor)
     slides = found is not None and found.has_few_channels
-    is_first = found is not None and found.window.is_first
+    most = GATHERED if found is not None and found.window.is_first else PAIRS
     if not (total.is_float or slides):
         return None
     last = last_of({name: known[name] for name in axes})
     along = anchor.axes[axes.index(last)]
-    if not all(_is_near(one, along, kernel, few=slides or is_first) for side in read for one in side):
+    if not all(_is_near(one, along, kernel, None if slides else most) for side in read for one in side):
         return None
     left, right = (_factor(side, names, kernel) for side in read)
     if found is not None and found.window.groups > 1:
@@ -464,8 +466,8 @@ def _factor(read: Sequence[Load], names: dict[Variable, str], kernel: Kernel) ->
     return Factor(frozenset(moved), constants)
 
 
-def _is_near(load: Load, axis: Variable, kernel: Kernel, *, few: bool) -> bool:
-    """Whether what neighbouring elements of a vector load lies as far apart as it may, is one, or can be packed."""
+def _is_near(load: Load, axis: Variable, kernel: Kernel, most: int | None) -> bool:
+    """Whether what neighbours in a vector load lies at most so far apart, None for any, is one, or can be packed."""
     moving = [number for number, index in enumerate(load.indices) if axis in free_variables(index)]
     if not moving:
         return True
@@ -473,4 +475,4 @@ def _is_near(load: Load, axis: Variable, kernel: Kernel, *, few: bool) -> bool:
         return True
     step = stride(load.indices[moving[0]], axis, Simplifier())
     is_last = len(moving) == 1 and all(extent == b.index(1) for extent in load.buffer.shape[moving[0] + 1 :])
-    return is_last and step is not None and step >= 1 and (few or step <= PAIRS)
+    return is_last and step is not None and 1 <= step <= (most or step)

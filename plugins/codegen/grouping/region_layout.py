@@ -154,19 +154,19 @@ def _settled(graph: RegionGraph) -> tuple[list[tuple[NodeView, _Needs]], set[ir.
     found = {value for node in _keeping(graph) for value in _images([*node.inputs, *node.outputs])}
     found |= {value for _, needs in rows for value in needs.alike}
     found = (found & made) - set(graph.outputs)
-    while True:
+    count = -1
+    while count != len(found):
+        count = len(found)
         found -= {value for _, needs in rows for value in needs.first} - set(graph.moved)
-        split = {
-            number
-            for number, (node, needs) in enumerate(rows)
-            if needs.alike and not found.issuperset(needs.alike) and graph.lowerings.table.has(node, Trait.ELEMENTWISE)
-        }
-        if not split:
-            return rows, found
-        for number in split:
-            node, _ = rows[number]
-            rows[number] = node, _Needs(first=_images(node.inputs))
+        for number, (node, needs) in enumerate(rows):
+            if not needs.alike or found.issuperset(needs.alike):
+                continue
+            if not graph.lowerings.table.has(node, Trait.ELEMENTWISE):
+                found -= set(needs.alike)
+                continue
+            rows[number], count = (node, _Needs(first=_images(node.inputs))), -1
             found -= set() if _varies(node, graph) else set(node.node.outputs)
+    return rows, found
 
 
 def _keeping(graph: RegionGraph) -> list[NodeView]:
@@ -284,9 +284,13 @@ def _leaves_larger(node: NodeView, graph: RegionGraph) -> bool:
 
 
 def _is_in_one_order(node: NodeView, graph: RegionGraph) -> bool:
-    """Whether a node reads pixels of known extents elsewhere than it writes them: slow from one order to the other."""
-    is_known = has_any_order(graph.target) and not _varies(node, graph)
-    return is_known and not graph.lowerings.table.has(node, Trait.JOINING)
+    """Whether a node reads pixels elsewhere than it writes them: slow from one order to the other.
+
+    Of what moves pixels of open images windows alone are so slow that another image is moved for them.
+    """
+    if _varies(node, graph):
+        return graph.lowerings.table.has(node, Trait.POOLING)
+    return has_any_order(graph.target) and not graph.lowerings.table.has(node, Trait.JOINING)
 
 
 def _moves_with(index: Expression, axis: Variable) -> bool:

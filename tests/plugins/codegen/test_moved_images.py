@@ -99,6 +99,15 @@ def test_an_image_is_moved_for_what_adds_a_view_to_it() -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+def test_a_pool_of_an_open_image_reads_and_writes_one_order() -> None:
+    model = network(32, None, stride=2)
+    del model.graph.node[1:]
+    for name, source, result in (("MaxPool", "a", "b"), ("Flatten", "b", "y")):
+        given = {"kernel_shape": [3, 3], "strides": [2, 2]} if name == "MaxPool" else {}
+        model.graph.node.append(helper.make_node(name, [source], [result], **given))
+    assert strategies(model) == ["varying_first_convolution", "clipped_windows", "fused_elementwise"]
+
+
 def test_images_of_numbers_move_where_that_saves_cycles() -> None:
     model = network(32, 18, stride=2)
     found, plain = strategies(model), strategies(model, ["channels-last"])

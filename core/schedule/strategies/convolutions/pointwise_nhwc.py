@@ -21,6 +21,9 @@ from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, An
 from graft.core.tensor_ir.anchors import VARIES, Window
 from graft.core.tensor_ir.ir import Load
 
+LEAST_ROWS = 4
+"""Output channels for which weights are the rows of a product: of one it took three times `register_tiles`' time."""
+
 
 def as_product(anchor: Anchor) -> Kernel | None:
     """Return the kernel as a product; None if it is no such convolution."""
@@ -43,6 +46,8 @@ def _applies_first(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
     if found is None or found.window.inputs == 1 or not found.window.is_pointwise:
         return Reject("shape", "no convolution of single pixels without groups")
+    if found.window.outputs < LEAST_ROWS:
+        return Reject("size", "a pixel has few channels")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes_of("float32", target):
         return Reject("size", "a row has few pixels")
     if target.precision != "float32":

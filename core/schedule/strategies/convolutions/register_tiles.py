@@ -41,7 +41,8 @@ Of 43 such convolutions, 3 to 512 channels, it gives 29 tiles with 64-byte vecto
 product's time, and 5 with 32-byte ones, which take 0.76 to 0.90 (Zen 5, one thread).
 """
 WEIGHTS_SHARE = 0.5
-"""What their weights may be of the second-level cache: tiles read them again. Others took up to 1.6 of the time."""
+"""What weights may be of the second-level cache, so that tiles read them again, where windows move by several pixels:
+others took up to 1.6 of the time."""
 
 
 def _tiled(anchor: Anchor, target: Target, *, any_window: bool = False) -> TiledSum | Reject:
@@ -70,8 +71,7 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     tiled, found = _tiled(anchor, target), anchor.convolution
     if isinstance(tiled, Reject) or found is None:
         return tiled if isinstance(tiled, Reject) else OTHER_FORM
-    weights = 4 * math.prod(found.window.extents) * found.window.outputs
-    if tiled.apart > 1 and weights > WEIGHTS_SHARE * target.machine.working_set(2):
+    if tiled.apart > 1 and not _are_weights_near(found.window, target):
         return Reject("cost", "windows move by several pixels, and weights do not stay in the second-level cache")
     cycles, direct = _cycles(tiled, target), _product_cycles(tiled, found, target)
     if cycles >= direct:
@@ -131,9 +131,14 @@ def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
 
 def _are_near(found: Convolution, target: Target) -> bool:
     """Whether images have one axis, and all weights stay in the second-level cache for each tile of a row."""
-    window = found.window
-    weights = window.groups * window.outputs * math.prod(window.extents)
-    return found.windows.rank == 1 and 4 * weights <= target.machine.working_set(2)
+    return found.windows.rank == 1 and _are_weights_near(found.window, target)
+
+
+def _are_weights_near(window: Window, target: Target) -> bool:
+    """Whether all weights stay in the second-level cache, beside more pixels where windows move by several."""
+    weights = 4 * window.groups * window.outputs * math.prod(window.extents)
+    share = WEIGHTS_SHARE if window.windows.strides[-1] > 1 else 1
+    return weights <= share * target.machine.working_set(2)
 
 
 def _build_varying(anchor: Anchor, target: Target) -> Scheduled | Reject:

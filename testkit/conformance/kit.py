@@ -201,6 +201,8 @@ class Kit:
             ("in another size", self._computable(with_other_extents(trial))),
         ):
             for other, expected in found:
+                if _is_of_nothing(other, expected):
+                    continue
                 before = program.run(dict(trial.feeds))
                 if text := unlike(program.run(dict(other.feeds)), expected, trial.rtol, trial.atol):
                     raise Failure(f"a call {what} is wrong: {text}", other)
@@ -228,6 +230,11 @@ class Kit:
             raise Failure(f"a second call is wrong though the first was right: {text}", trial)
         if any(array.tobytes() != kept[name].tobytes() for name, array in once.items()):
             raise Failure("a second call changes the results of the first", trial)
+
+
+def _is_of_nothing(trial: Trial, results: Mapping[str, np.ndarray]) -> bool:
+    """Whether results have elements that are reduced from none: a mean of nothing is what each library says."""
+    return any(not one.size for one in trial.feeds.values()) and any(one.size for one in results.values())
 
 
 def with_other_numbers(trial: Trial) -> Iterator[Trial]:

@@ -293,7 +293,11 @@ class Plan(Displayed):
             return Plan.from_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise PlanError(f"plan '{path}' cannot be read: {error.strerror}", path=str(path)) from error
-        except (PlanError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise PlanError(
+                f"'{path}' holds no plan: it is no text; give what `graft plan -o` wrote", path=str(path)
+            ) from error
+        except PlanError as error:
             raise PlanError(f"'{path}': {error}", path=str(path)) from error
 
 

@@ -43,7 +43,10 @@ def check_model(model: ModelProto) -> None:
         own = {**opsets, **opset_imports(function.opset_import, f"function '{function.name}'")}
         check_operators(function.node, own, functions)
         check_names(function.node, set(function.input), function.output, f"function '{function.name}'")
+        declared = {*function.attribute, *(one.name for one in function.attribute_proto)}
+        _check_references(function.node, declared, f"function '{function.name}' has no such attribute")
     check_operators(model.graph.node, opsets, functions)
+    _check_references(model.graph.node, set(), "only nodes of a function may, to its attributes")
     check_graph(model.graph)
 
 
@@ -124,6 +127,16 @@ def check_operators(
             _check_operator(node, domain, opsets)
         for graph in subgraphs(node):
             check_operators(graph.node, opsets, functions)
+
+
+def _check_references(nodes: Iterable[NodeProto], declared: set[str], why: str) -> None:
+    """Check that attributes that refer to another one find it among those that a function declares."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name and attribute.ref_attr_name not in declared:
+                raise fault_of(node, f"attribute '{attribute.name}' refers to '{attribute.ref_attr_name}'; {why}")
+        for graph in subgraphs(node):
+            _check_references(graph.node, declared, why)
 
 
 def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> None:

@@ -256,7 +256,10 @@ def _files(path: Path, *, any_file: bool = False) -> Iterator[Any]:
             yield file
             continue
         try:
-            with np.load(file, allow_pickle=False) as content:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise ValueError("it is an .npy file, of one array without a name")
+            with content:
                 arrays = {name: content[name] for name in content.files}
         except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
             raise RecipeError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import locale
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -13,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +48,40 @@ def printed() -> Iterator[list[str]]:
             found[0] = file.read()
 
 
+_C = ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+def _file_mode() -> int:
+    """Return the bits that new files lack; to ask the system for them would set them. 0 where it does not list them."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    return int(text.partition("\nUmask:")[2].split(maxsplit=1)[0] or "0", 8)
+
+
+def _flushes() -> bool:
+    return bool(np.float32(1e-39) + np.float32(1e-39) == 0)
+
+
+def _float_state() -> bytes:
+    """Return C's ``fenv_t`` of this thread."""
+    state = ctypes.create_string_buffer(256)
+    _C.fegetenv(state)
+    return state.raw
+
+
+def _random_numbers() -> tuple[Any, ...]:
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), (name, np.asarray(keys).tobytes(), *rest)
+
+
+def _set_random_numbers(states: tuple[Any, ...]) -> None:
+    own, (name, keys, *rest) = states
+    random.setstate(own)
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a library may change for the whole process, as it was when this was made."""
@@ -57,10 +94,16 @@ class Settings:
         default_factory=lambda: {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     )
     """By signal what the process does; it may be set in the main thread alone."""
+    file_mode: int = field(default_factory=lambda: _file_mode())
+    floats: tuple[int, bool] = field(default_factory=lambda: (_C.fegetround(), _flushes()))
+    """Of this thread: the direction in which it rounds, and whether it takes subnormal numbers for zero."""
+    float_state: bytes = field(default_factory=lambda: _float_state(), compare=False)
+    random_numbers: tuple[Any, ...] = field(default_factory=lambda: _random_numbers())
+    """The states of the generators of Python and of NumPy that all code of a process shares."""
 
     def changed_in(self, other: Settings) -> list[str]:
         """Return the names of what is otherwise in other settings."""
-        return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
+        return [one.name for one in fields(self) if one.compare and getattr(self, one.name) != getattr(other, one.name)]
 
     def put_back(self) -> None:
         """Make the process's settings these."""
@@ -74,6 +117,12 @@ class Settings:
             for one, handler in self.handlers.items():
                 if handler is not None and signal.getsignal(one) is not handler:  # None: it was not set from Python
                     signal.signal(one, handler)
+        if self.file_mode != _file_mode():
+            os.umask(self.file_mode)
+        if self.floats != (_C.fegetround(), _flushes()):
+            _C.fesetenv(self.float_state)
+        if self.random_numbers != _random_numbers():
+            _set_random_numbers(self.random_numbers)
 
 
 @contextmanager

@@ -24,6 +24,8 @@ COMPILER = ("onnx", "onnx_ir", "llvmlite", "graft.compiler", "graft.core.importe
 WARM, RUNS = 300, 3000
 GROWTH = 2 << 20
 """The bytes by which a process may grow in `RUNS` runs after `WARM`."""
+MORE = 8
+"""The open files and threads by which it may grow: pools start theirs when they are first needed."""
 
 
 class Missing(MetaPathFinder):
@@ -106,24 +108,24 @@ def listed(name: str) -> None:
 
 
 def grown(files: str, artifact: str, inputs: str) -> None:
-    """Run a program many times and print by how many bytes the process grew."""
+    """Run a program many times and print by how many bytes, open files and threads the process grew."""
     program, feeds = _load(files, artifact), dict(np.load(inputs))
     for _ in range(WARM):
         program.run(feeds)
-    before = _resident()
+    before = _held()
     for _ in range(RUNS):
         program.run(feeds)
-    print(_resident() - before)
+    print(*_held() - before)
 
 
 def reloaded(files: str, artifact: str, inputs: str) -> None:
-    """Load, run and drop a program many times and print by how many bytes the process grew."""
+    """Load, run and drop a program many times and print by how many bytes, open files and threads the process grew."""
     feeds = dict(np.load(inputs))
     for number in range(120):
         if number == 40:
-            before = _resident()
+            before = _held()
         _load(files, artifact).run(feeds)
-    print(_resident() - before)
+    print(*_held() - before)
 
 
 def forked(files: str, artifact: str, inputs: str, results: str) -> None:
@@ -168,9 +170,11 @@ def damaged(files: str, artifact: str, inputs: str) -> None:
                 continue
 
 
-def _resident() -> int:
+def _held() -> np.ndarray:
+    """Return the bytes of memory, the open files and the threads of this process."""
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    return np.array([resident, *(len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task"))])
 
 
 ACTIONS: dict[str, Callable[..., None]] = {

@@ -21,7 +21,10 @@ def unlike(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> str:
-    """Return in what results differ from those expected by more than rounding, "" if in nothing."""
+    """Return in what results differ from those expected by more than rounding, "" if in nothing.
+
+    Without any bound, zeros differ by their signs.
+    """
     for name, wanted in expected.items():
         if name not in got:
             return f"there is no output '{name}'"
@@ -60,6 +63,9 @@ def _differs(found: np.ndarray, wanted: np.ndarray, rtol: float | None, atol: fl
         largest = float(np.max(np.abs(right[finite]), initial=1.0))
         bound = (near[0] if rtol is None else rtol) * np.abs(right) + (near[1] if atol is None else atol) * largest
         close = finite & np.isfinite(left) & (np.abs(left - right) <= bound)
+    if rtol == atol == 0 and wanted.dtype.kind != "c":
+        same &= (right != 0) | (np.signbit(left) == np.signbit(right))
+        close = np.zeros_like(same)
     wrong = ~(same | close)
     return _worst(found, wanted, wrong) if wrong.any() else ""
 

@@ -11,7 +11,7 @@ from graft.testkit.conformance.cases.drawn import operator_trials
 from graft.testkit.conformance.cases.hard_shapes import hard_shapes
 from graft.testkit.conformance.cases.onnx_cases import tests_of
 from graft.testkit.conformance.cases.outcome import Case
-from graft.testkit.conformance.cases.variants import variants
+from graft.testkit.conformance.cases.variants import variants, with_operands
 from graft.testkit.conformance.kit import Kit
 
 DRAWN = 6
@@ -32,17 +32,20 @@ def cases(kit: Kit, subject: str) -> Iterator[Case]:
     """
     if not kit.may_take(subject):
         return
+    seen = False
     for number, (name, trial) in enumerate(tests_of(subject).items()):
         title = f"1/{subject}/{name.removeprefix('test_')}"
         claimed = bool(kit.claims(trial))
         if claimed:
             yield Case(title, partial(kit.attempt, trial))
-        for variant, other in variants(trial) if claimed or number == 0 else ():
+        all_of_them, seen = not number or (claimed and not seen), seen or claimed
+        for variant, other in variants(trial, all_of_them=all_of_them) if claimed or number == 0 else ():
             if kit.claims(other):
                 yield Case(f"{title}-{variant}", partial(kit.attempt, other))
     for name, trial in hard_shapes(subject):
-        if kit.claims(trial):
-            yield Case(f"1/{subject}/hard-{name}", partial(kit.attempt, trial))
+        for variant, other in [("", trial), *((f"-{variant}", other) for variant, other in with_operands(trial))]:
+            if kit.claims(other):
+                yield Case(f"1/{subject}/hard-{name}{variant}", partial(kit.attempt, other))
     for number, trial in enumerate(operator_trials(subject, DRAWN)):
         if kit.claims(trial):
             yield Case(f"1/{subject}/drawn-{number}", partial(kit.attempt, trial))

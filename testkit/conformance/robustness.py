@@ -72,13 +72,16 @@ def _dropped(kit: Kit, trial: Trial) -> None:
 def _grows(kit: Kit, trial: Trial, action: str, what: str) -> None:
     with tempfile.TemporaryDirectory() as place:
         artifact, inputs = saved(kit, trial, Path(place))
-        grown = int(apart(kit, action, artifact, inputs))
+        grown, *more = map(int, apart(kit, action, artifact, inputs).split())
     if grown > child.GROWTH:
         raise Failure(f"the process grows by {grown / 2**20:.1f} MiB in {what}", trial)
+    for count, kind in zip(more, ("open files", "threads"), strict=True):
+        if count > child.MORE:
+            raise Failure(f"the process grows by {count} {kind} in {what}", trial)
 
 
 def _memory(kit: Kit, trial: Trial) -> None:
-    """Thousands of calls leave the process as large as it was."""
+    """Thousands of calls leave the process as large as it was, with no more open files and threads."""
     _grows(kit, trial, "grown", f"{child.RUNS} calls")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,14 @@ def test_text_that_is_not_json_is_refused() -> None:
     assert str(caught.value) == (
         "the plan is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     )
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "image.npy"
+    path.write_bytes(b"\x93NUMPY")
+    with pytest.raises(PlanError) as caught:
+        Plan.load(path)
+    assert str(caught.value) == f"'{path}' holds no plan: it is no text; give what `graft plan -o` wrote"
 
 
 def test_a_node_that_the_plan_does_not_have_is_an_error() -> None:

@@ -121,7 +121,11 @@ IMAGES: tuple[Shape, ...] = ((1, 3, 7, 11), (2, 17, 8, 5))
 POSITIVE = frozenset({"ReduceProd", "ReduceLogSum", "ReduceLogSumExp", "CumProd"})
 POSITIVE_OPERANDS = frozenset({("BatchNormalization", 4)})
 RESULTS = {"TopK": 2, "Split": 2, "MaxPool": 1}
-POOLS = tuple(Row((image,), attributes) for image in IMAGES for attributes in _windows())
+POOLS = (
+    *(Row((image,), attributes) for image in IMAGES for attributes in _windows()),
+    Row(((0, 3, 7, 11),), {"kernel_shape": [3, 2]}),
+    Row(((2, 3, 17),), {"kernel_shape": [4], "pads": [1, 2], "strides": [3]}),
+)
 PRODUCTS: tuple[tuple[Shape, Shape], ...] = (
     ((1, 1), (1, 1)), ((3, 0), (0, 2)), ((0, 3), (3, 2)), ((3, 3), (3, 3)), ((5, 1), (1, 5)), ((1, 255), (255, 1)),
     ((2, 256), (256, 3)), ((3, 257), (257, 2)), ((5, 300), (300, 7)), ((33, 512), (512, 17)), ((7, 1031), (1031, 1)),
@@ -143,8 +147,10 @@ ALONG_AXIS = tuple(
     Row((shape,), {"axis": axis}, special=True)
     for shape, axis in (
         ((3, 3), 0), ((3, 3), 1), ((3, 3, 3), 1), ((5, 257), -1), ((257, 5), 0), ((2, 4099), -1), ((1, 1), 1),
+        ((7,), 0),
     )
 )  # fmt: skip
+EMPTY = Row(((0, 3),), {"axis": 1})
 ORDERS = ([1, 2, 0], [2, 0, 1], [0, 2, 1], [1, 0, 2])
 CONVOLUTIONS = tuple(
     Row(((1, 6, 9, 7), (4, 6 // group, *attributes["kernel_shape"]), (4,)), {**attributes, "group": group})
@@ -168,6 +174,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
         Row(((1, 33, 13, 11), (67, 33, 1, 1), (67,))),
         Row(((1, 5, 9, 9), (5, 1, 3, 3)), {"group": 5, "pads": [2, 0, 0, 1]}),
         Row(((1, 3, 17), (2, 3, 4)), {"pads": [3, 0], "strides": [2]}),
+        Row(((0, 3, 5, 5), (2, 3, 3, 3), (2,)), {"pads": [1, 1, 1, 1]}),
     ),
     "ConvTranspose": tuple(
         Row(((1, 4, 5, 4), (4, 3, 3, 2), (3,)), attributes)
@@ -181,37 +188,42 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
         *POOLS,
         *(Row(((1, 3, 8, 7),), {**one, "count_include_pad": 1}) for one in _windows(False)),
     ),
-    "GlobalAveragePool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),))),
+    "GlobalAveragePool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),)), Row(((0, 3, 5, 5),))),
     "GlobalMaxPool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),))),
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"), REDUCED),
     **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum"), EMPTY_FREE),
     **dict.fromkeys(("ReduceProd", "ReduceLogSumExp"), PLAIN),  # an infinity meets zero, or itself, by order alone
-    **dict.fromkeys(("Softmax", "LogSoftmax"), ALONG_AXIS),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), (*ALONG_AXIS, EMPTY)),
     **dict.fromkeys(
         ("ArgMax", "ArgMin"),
-        tuple(Row(row.inputs, {**row.attributes, "keepdims": n % 2}) for n, row in enumerate(ALONG_AXIS)),
+        tuple(Row(row.inputs, {**row.attributes, "keepdims": n % 2}) for n, row in enumerate((*ALONG_AXIS, EMPTY))),
     ),
     "Transpose": (
         *(Row(((3, 3, 3),), {"perm": order}) for order in ORDERS),
         *(Row(((2, 5, 67),), {"perm": order}) for order in ORDERS),
         Row(((131, 97),)),
+        Row(((5,),)), Row(((2, 0, 3),), {"perm": [2, 0, 1]}), Row(((2, 3, 1, 5, 2),), {"perm": [3, 1, 4, 0, 2]}),
+        Row(((2, 1, 3, 2, 2, 3),), {"perm": [5, 3, 0, 4, 1, 2]}),
     ),
     "Concat": (
         *(Row(((3, 3), (3, 3), (3, 3)), {"axis": axis}) for axis in (0, 1, -1)),
         Row(((2, 0, 3), (2, 5, 3)), {"axis": 1}), Row(((1, 257), (1, 1)), {"axis": -1}),
+        Row(((3,), (5,)), {"axis": 0}),
     ),
     "Split": (
         Row(((5, 5), _whole(2, 3)), {"axis": 0}), Row(((5, 5), _whole(4, 1)), {"axis": -1}),
-        Row(((6, 6, 2), _whole(0, 6)), {"axis": 1}),
+        Row(((6, 6, 2), _whole(0, 6)), {"axis": 1}), Row(((7,), _whole(3, 4)), {"axis": 0}),
     ),
     "Slice": (
         Row(((5, 5), _whole(1), _whole(4), _whole(0))), Row(((5, 5), _whole(-1), _whole(-6), _whole(1), _whole(-2))),
         Row(((7, 5, 3), _whole(1, 0), _whole(1000, -1), _whole(-3, 2), _whole(2, 1))),
-        Row(((5, 5), _whole(3), _whole(3))),
+        Row(((5, 5), _whole(3), _whole(3))), Row(((0, 5), _whole(1), _whole(4), _whole(1))),
+        Row(((5,), _whole(-2), _whole(-5), _whole(0), _whole(-1))),
     ),
     "Gather": (
         Row(((3, 3), _whole(-1, 0, 1)), {"axis": 1}), Row(((3, 3), _whole(2, 2)), {"axis": 0}),
         Row(((5, 4, 3), np.array([[0, -2], [3, 1]])), {"axis": -2}), Row(((4, 3), np.array(2)), {"axis": 0}),
+        Row(((4, 3), _whole()), {"axis": 0}), Row(((3, 0), _whole(2, 0)), {"axis": 0}), Row(((5,), _whole(-1, 3))),
     ),
     "Pad": (
         *(Row(((3, 4), _whole(2, 0, 1, 3)), {"mode": mode}) for mode in ("constant", "edge", "wrap")),
@@ -224,9 +236,12 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     ),
     "Expand": (Row(((3, 1), _whole(3, 3))), Row(((3,), _whole(3, 3))), Row(((1, 1), _whole(2, 1, 257)))),
     "Tile": (Row(((3, 3), _whole(2, 1))), Row(((3, 3), _whole(1, 3))), Row(((2, 1), _whole(0, 2)))),
-    "CumSum": tuple(
-        Row(((5, 5), np.array(axis)), {"exclusive": exclusive, "reverse": back})
-        for axis, exclusive, back in ((0, 0, 1), (1, 1, 0), (-1, 1, 1))
+    "CumSum": (
+        *(
+            Row(((5, 5), np.array(axis)), {"exclusive": exclusive, "reverse": back})
+            for axis, exclusive, back in ((0, 0, 1), (1, 1, 0), (-1, 1, 1))
+        ),
+        Row(((7,), np.array(0))), Row(((0, 3), np.array(1))),
     ),
     "TopK": tuple(
         Row(((5, 5), _whole(3)), {"axis": axis, "largest": largest}) for axis, largest in ((0, 1), (1, 0), (-1, 1))

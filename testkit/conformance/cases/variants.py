@@ -1,4 +1,4 @@
-"""Variants of a model of one operator: other types, special values, other shapes, symbols for dimensions.
+"""Variants of a model of one operator: other types, special values, other shapes, symbols, constants, one value twice.
 
 None of them knows the operator: a variant that ONNX's checker, its shape inference or the reference refuses is dropped
 by whoever runs it.
@@ -6,8 +6,9 @@ by whoever runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import ml_dtypes
 import numpy as np
@@ -26,11 +27,29 @@ TYPES = {
     "int64": (TensorProto.INT64, np.int64),
 }
 """The types that take the place of float32."""
+RARE_TYPES = {
+    "int8": (TensorProto.INT8, np.int8),
+    "int16": (TensorProto.INT16, np.int16),
+    "uint8": (TensorProto.UINT8, np.uint8),
+    "uint32": (TensorProto.UINT32, np.uint32),
+    "uint64": (TensorProto.UINT64, np.uint64),
+    "bool": (TensorProto.BOOL, np.bool_),
+}
+"""Those that are tried with one model of each operator."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-45, 3e38, -3e38, 1e-8, 1.0, -1.0)
 SUBNORMAL = (1e-39, -3e-39, 7e-40, -1e-38)
 """Numbers of float32 below the least normal one, with digits enough for the bounds of `differences`."""
 KEEP_SUBNORMALS = frozenset({"Abs", "Add", "Clip", "Identity", "Max", "Min", "Neg", "Relu", "Sub", "Sum"})
 """Operators whose results are as small as their operands, whatever the order in which anything is rounded."""
+ROUNDED = frozenset({
+    "Adam", "AffineGrid", "Attention", "DeformConv", "Erf", "Gelu", "GridSample", "GroupNormalization", "HardSwish",
+    "Resize",
+})  # fmt: skip
+"""Operators of float64 that `onnx.reference` computes in float32 in part, or that have attributes of float32."""
+LARGE = {np.dtype(np.int32): 1 << 28, np.dtype(np.int64): 1 << 60}
+"""By type a size of integers that float32, or float64, does not have, and of which a few can be added."""
+DIGITS = 1 + 2.0**-30
+"""The factor of float64 numbers that gives them digits beyond those of float32."""
 SHAPES: tuple[tuple[int, ...], ...] = (
     (), (1,), (0, 3), (7,), (3, 3), (1, 1, 1), (2, 3, 17), (3, 1, 2, 5), (257,), (1030,), (4099,), (99991,),
 )  # fmt: skip
@@ -43,9 +62,12 @@ BROADCASTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 """The pairs of shapes of elementwise operators of two operands."""
 
 
-def variants(trial: Trial) -> Iterator[tuple[str, Trial]]:
-    """Give a model's variants with their names."""
-    yield from _typed(trial)
+def variants(trial: Trial, *, all_of_them: bool = True) -> Iterator[tuple[str, Trial]]:
+    """Give a model's variants with their names: what one model of an operator shows, only if ``all_of_them``."""
+    yield from _typed(trial, TYPES)
+    if all_of_them:
+        yield from _typed(trial, RARE_TYPES)
+        yield from with_operands(trial)
     special = _special(trial)
     if special is not None:
         yield "special", special
@@ -54,6 +76,12 @@ def variants(trial: Trial) -> Iterator[tuple[str, Trial]]:
     symbolic = with_symbols(trial)
     if symbolic is not None:
         yield "symbolic", symbolic
+
+
+def with_operands(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model with one value for two of its inputs, and with one input, of several, a constant."""
+    yield from _shared(trial)
+    yield from _constant(trial)
 
 
 def retyped(trial: Trial, kind: int, dtype: np.typing.DTypeLike) -> Trial | None:
@@ -104,33 +132,120 @@ def with_symbols(trial: Trial) -> Trial | None:
     return replace(trial, proto=proto)
 
 
+def with_other_extents(trial: Trial) -> Iterator[Trial]:
+    """Give a model with symbols, fed in other sizes: all symbols larger by one, one after the other, the batch 0.
+
+    Values are repeated as often as needed; symbols of integers, which may be shapes and indices, stay as they are.
+    """
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in trial.proto.graph.input
+        if value.name in trial.feeds
+    }
+    symbols = {
+        dim: extent
+        for name, dims in shapes.items()
+        for dim, extent in zip(dims, trial.feeds[name].shape, strict=True)
+        if isinstance(dim, str)
+    }
+    kept = {dim for name, dims in shapes.items() if trial.feeds[name].dtype.kind in "iu" for dim in dims}
+    larger = {name: extent + 1 for name, extent in symbols.items() if name not in kept}
+    batches = {dims[0] for dims in shapes.values() if dims} & larger.keys() - {
+        dim for dims in shapes.values() for dim in dims[1:]
+    }
+    for bound in (
+        (larger, *({name: larger[name]} for name in larger), dict.fromkeys(sorted(batches)[:1], 0)) if larger else ()
+    ):
+        if not bound:
+            continue
+        extents = {**symbols, **bound}
+        feeds = {
+            name: np.resize(trial.feeds[name], [extents[dim] if isinstance(dim, str) else dim for dim in dims])
+            for name, dims in shapes.items()
+        }
+        yield Trial(trial.proto, feeds, None, trial.rtol, trial.atol)
+
+
+def _typed(trial: Trial, types: Mapping[str, tuple[int, type]]) -> Iterator[tuple[str, Trial]]:
+    if not any(array.dtype == np.float32 for array in trial.feeds.values()):
+        return
+    exact = trial.proto.graph.node[0].op_type in KEEP_SUBNORMALS or _has(trial.proto, Trait.DATA_MOVEMENT)
+    for name, (kind, dtype) in types.items():
+        other = retyped(trial, kind, dtype)
+        if other is None:
+            continue
+        if name == "float64" and trial.proto.graph.node[0].op_type not in ROUNDED:
+            feeds = {one: array * DIGITS if array.dtype == dtype else array for one, array in other.feeds.items()}
+            other = replace(other, feeds=feeds, rtol=1e-9, atol=1e-11)
+        if exact and np.dtype(dtype) in LARGE:
+            changed = {one for one, array in trial.feeds.items() if array.dtype == np.float32}
+            large = {one: _enlarged(array) if one in changed else array for one, array in other.feeds.items()}
+            other = replace(other, feeds=large)
+        yield name, other
+
+
+def _enlarged(array: np.ndarray) -> np.ndarray:
+    size = array.dtype.type(LARGE[array.dtype] + 1)
+    large: np.ndarray = np.where(array < 0, array - size, array + size)
+    return large
+
+
+def _shared(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model with one value as two of its inputs, for each two of one type and shape."""
+    for one, other in combinations(trial.feeds, 2):
+        left, right = trial.feeds[one], trial.feeds[other]
+        if (left.dtype, left.shape) != (right.dtype, right.shape):
+            continue
+        proto = _copy(trial)
+        for node in proto.graph.node:
+            node.input[:] = [one if name == other else name for name in node.input]
+        kept = [value for value in proto.graph.input if value.name != other]
+        del proto.graph.input[:]
+        proto.graph.input.extend(kept)
+        yield f"{one}-for-{other}", Trial(proto, {name: array for name, array in trial.feeds.items() if name != other})
+
+
+def _constant(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model with one of its inputs, of several, a constant."""
+    for name, array in trial.feeds.items() if len(trial.feeds) > 1 else ():
+        proto = _copy(trial)
+        kept = [value for value in proto.graph.input if value.name != name]
+        del proto.graph.input[:]
+        proto.graph.input.extend(kept)
+        proto.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        feeds = {one: other for one, other in trial.feeds.items() if one != name}
+        yield f"constant-{name}", replace(trial, proto=proto, feeds=feeds)
+
+
+def _copy(trial: Trial) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(trial.proto)
+    return proto
+
+
 def _as(array: np.ndarray, dtype: np.typing.DTypeLike) -> np.ndarray:
     if array.dtype != np.float32:
         return array
+    kind = np.dtype(dtype).kind
     with np.errstate(all="ignore"):
-        return (np.round(array * 4) if np.dtype(dtype).kind == "i" else array).astype(dtype)
-
-
-def _typed(trial: Trial) -> Iterator[tuple[str, Trial]]:
-    if not any(array.dtype == np.float32 for array in trial.feeds.values()):
-        return
-    for name, (kind, dtype) in TYPES.items():
-        other = retyped(trial, kind, dtype)
-        if other is not None:
-            yield name, other
+        if kind in "iu":
+            array = np.round(array * 4)
+        return (np.abs(array) if kind == "u" else array).astype(dtype)
 
 
 def _special(trial: Trial) -> Trial | None:
     """Return the model fed with NaNs, infinities, zeros of both signs, subnormal and very large numbers among others.
 
-    Only what works on each element by itself: elsewhere the order of additions decides between NaN and infinity.
+    Only what works on each element by itself: elsewhere the order of additions decides between NaN and infinity. What
+    is only moved keeps its bits.
     """
     if not _has(trial.proto, Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.VIEW):
         return None
+    moved = _has(trial.proto, Trait.DATA_MOVEMENT)
     feeds = {name: _salted(array, number) for number, (name, array) in enumerate(trial.feeds.items())}
     if all(feeds[name] is trial.feeds[name] for name in feeds):
         return None
-    return Trial(trial.proto, feeds)
+    return Trial(trial.proto, feeds, rtol=0.0, atol=0.0) if moved else Trial(trial.proto, feeds)
 
 
 def _subnormal(trial: Trial) -> Iterator[tuple[str, Trial]]:

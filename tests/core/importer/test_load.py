@@ -231,6 +231,25 @@ def test_a_graph_without_outputs_is_refused() -> None:
     assert refusal(proto) == "graph 'g' has no outputs, so there is nothing to compute"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "g (float[2, 3] x) => (float[2, 3] y) { [n] y = Softmax <axis: int = @q> (x) }",
+            "Softmax (node 'n'): attribute 'axis' refers to 'q'; only nodes of a function may, to its attributes",
+        ),
+        (
+            "g (float[2, 3] x) => (float[2, 3] y) { y = local.F (x) } "
+            '<domain: "local", opset_import: ["" : 20]> F <p> (x) => (y) { [n] y = Softmax <axis: int = @q> (x) }',
+            "Softmax (node 'n'): attribute 'axis' refers to 'q'; function 'F' has no such attribute",
+        ),
+    ],
+)
+def test_an_attribute_that_refers_to_none_is_refused(text: str, message: str) -> None:
+    header = '<ir_version: 10, opset_import: ["" : 20, "local" : 1]> '
+    assert refusal(onnx.parser.parse_model(header + text)) == message
+
+
 def test_functions_that_call_each_other_in_a_cycle_are_refused() -> None:
     text = """<ir_version: 10, opset_import: ["" : 20, "mine" : 1]>
         g (float[2] x) => (float[2] y) { y = mine.f(x) }

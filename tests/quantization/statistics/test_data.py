@@ -140,6 +140,10 @@ def test_files_that_are_none_are_named(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"no")
     with pytest.raises(RecipeError, match=r"bad.npz' is not an .npz file"):
         list(Batches(tmp_path, FIXED))
+    with (tmp_path / "bad.npz").open("wb") as file:
+        np.save(file, np.zeros((2, 3)))
+    with pytest.raises(RecipeError, match=r"bad.npz' is not an .npz file: it is an .npy file, of one array"):
+        list(Batches(tmp_path, FIXED))
 
 
 def test_pieces_pass_through_the_users_function_each_time(tmp_path):

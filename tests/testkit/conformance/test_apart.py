@@ -19,6 +19,14 @@ HANG = "__import__('time').sleep(1000)"
 LOST = {
     "exits": ("__import__('os')._exit(3)", "exits: the process ended with status 3"),
     "crashes": ("__import__('os').kill(__import__('os').getpid(), 11)", "crashes: the process ended by SIGSEGV"),
+    "reads beyond its input": (
+        "__import__('ctypes').string_at(arrays[0].ctypes.data, arrays[0].nbytes + 1)",
+        "crashes: the process ended by SIGSEGV",
+    ),
+    "reads before its input": (
+        "__import__('ctypes').string_at(arrays[0].ctypes.data - 1, 1)",
+        "crashes: the process ended by SIGSEGV",
+    ),
     "hangs": (HANG, "hangs: it took more than 60 s"),
 }
 HANGS = {

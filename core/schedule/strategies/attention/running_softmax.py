@@ -29,7 +29,7 @@ from graft.core.tensor_ir.arithmetic.exponential import FLOAT32, FLOAT64, exp_no
 from graft.core.tensor_ir.rewriting.sharing import bind_shared
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.tensor_ir.statements import loops_over
-from graft.core.tensor_ir.visit import map_statement
+from graft.core.tensor_ir.visit import chain_of_lets, free_variables, map_statement
 from graft.core.types import Type
 
 
@@ -128,7 +128,10 @@ class RunningSoftmax:
         def kept(store: ir.Statement) -> ir.Statement:
             stores = ir.Block((ir.Store(self.scored, (row, key), score), store))
             body = bind_shared(ir.Let(raw, value, ir.Let(score, ir.Select(inside, raw, lowest), stores)))
-            return map_statement(body, lambda expression: guarded(expression, inside, (key,)))
+            moving = {key}
+            for let in chain_of_lets(body)[0]:  # places among them, which the score shares
+                moving |= {let.variable} if free_variables(let.value) & moving else set()
+            return map_statement(body, lambda expression: guarded(expression, inside, moving))
 
         def finish(best: ir.Expression) -> ir.Statement:
             finite = b.select(b.equal(top, float("-inf")), 0.0, top)

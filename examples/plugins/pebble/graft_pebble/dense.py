@@ -35,4 +35,4 @@ def panels(weights):
     """Return a matrix of weights as panels of columns: [panel, depth, PANEL]."""
     depth, columns = weights.shape
     padded = np.pad(weights, ((0, 0), (0, -columns % PANEL)))
-    return np.ascontiguousarray(padded.reshape(depth, -1, PANEL).transpose(1, 0, 2))
+    return np.ascontiguousarray(padded.reshape(depth, -(-columns // PANEL), PANEL).transpose(1, 0, 2))

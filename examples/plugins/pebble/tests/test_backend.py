@@ -19,6 +19,14 @@ def test_a_layer_is_one_call_of_the_library():
     assert calls == ["pebble: pebble_dense", "pebble: pebble_softmax"]
 
 
+def test_a_layer_of_no_terms_is_zeros():
+    header, body = '<ir_version: 10, opset_import: ["" : 21]>', "(float[3,2] y) { y = MatMul(x, w) }"
+    model = onnx.parser.parse_model(f"{header} g (float[3,0] x, float[0,2] w) => {body}")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((0, 2), np.float32), "w"))
+    program = graft.compile(model, ["pebble"], strict=True)
+    np.testing.assert_array_equal(program(np.zeros((3, 0), np.float32)), np.zeros((3, 2), np.float32))
+
+
 def test_the_plan_says_why_not():
     text = '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] x, float[3] b) => (float[2,3] y) { y = Add(x, b) }'
     (row,) = graft.plan(onnx.parser.parse_model(text), ["pebble", "reference"]).placements

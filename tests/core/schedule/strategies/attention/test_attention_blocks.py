@@ -38,6 +38,7 @@ stage w: float32[h, m, n] at (e, i, j) = exp(d[e, i, j] - t[e, i]) / u[e, i]
 stage y: float32[h, m, 24] at (e, i, f) = reduce add over j < n from float32(0.0): w[e, i, j] * v[e, j, f] as contraction()
 """  # noqa: E501 - a stage is a line
 ALONG_KEYS = TEXT.replace("k: float32[h, n, 16]", "k: float32[h, 16, n]").replace("k[e, j, k0]", "k[e, k0, j]")
+CAUSAL = TEXT.replace("+ c[j]", "+ select(j <= i, c[j], float32(-inf))")
 SIZES = [{"h": 2, "m": 0, "n": 5}, {"h": 1, "m": 3, "n": 0}, {"h": 1, "m": 1, "n": 1}, {"h": 1, "m": 7, "n": 19}]
 
 
@@ -70,6 +71,11 @@ def check(
 @pytest.mark.parametrize("machine", MACHINES)
 def test_one_function_computes_attention_of_every_length(machine: str) -> None:
     check(TEXT, machine, SIZES)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_read_behind_the_last_key_where_the_place_of_a_key_is_a_condition_too(machine: str) -> None:
+    check(CAUSAL, machine, [{"h": 1, "m": 3, "n": 5}, {"h": 1, "m": 5, "n": 19}])
 
 
 def test_keys_may_lie_one_after_the_other() -> None:

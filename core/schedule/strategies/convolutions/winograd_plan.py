@@ -152,7 +152,10 @@ class Plan:
         if is_shared and not (is_far and pieces < target.threads * LEAST_PIECES):
             pieces = max(2, -(-pieces // target.threads))
             is_shared = False
-        own_cycles, tile = _tile(min(pieces, MOST_PIECES), inputs // width, outputs, target)
+        weights = inputs * outputs // width
+        is_near = 4 * transform.products * weights <= target.machine.working_set(2)
+        arrives = 0.0 if is_near else 4 * outputs / target.machine.far.bandwidth
+        own_cycles, tile = _tile(min(pieces, MOST_PIECES), inputs // width, outputs, target, arrives)
         busy = own_cycles / _tile(MOST_PIECES, inputs // width, outputs, target)[0]
         if wanted is not None:
             tile = adjusted_tile(tile, MOST_ROWS, outputs, wanted.rows, wanted.vectors)
@@ -168,7 +171,6 @@ class Plan:
             tile = replace(tile, rows=-(-split_evenly(most, tile.rows).sizes[0][1] // 2) * 2)
             most = -(-most // tile.rows) * tile.rows
         apart = not is_shared if width == 1 else own.direct is not None or pieces > (MIN_PARALLEL_BLOCKS - 1) * most
-        weights = inputs * outputs // width
         into, out = (float(cycles[transform.stride][transform.outputs]) for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
         window, squared = own.found.window, 0.0 if own.direct else SQUARED.get(lanes, 0.0)
         into += squared * transform.inputs * transform.step * window.reads_channels_first
@@ -315,13 +317,15 @@ def _filled(row: int, more: int, lanes: int) -> float:
     return -(-(row + more) // lanes) * lanes / row
 
 
-def _tile(pieces: int, terms: int, outputs: int, target: Target) -> tuple[float, RegisterTile]:
+def _tile(pieces: int, terms: int, outputs: int, target: Target, arrives: float = 0.0) -> tuple[float, RegisterTile]:
     """Return the tile of an even number of rows that takes the fewest cycles for a term of each of so many pieces.
 
     Behind whole tiles there may be half a one. A tile of all registers stays in them only inside of a loop over panels.
+    Weights that come from memory, those of a term in ``arrives`` cycles, do so during the products of the first tile of
+    pieces, those of other tiles come after.
     """
     near, rate = NEAR_SHARE * target.machine.working_set(1), FETCHED_SHARE * target.machine.cache(2).bandwidth
-    found: list[tuple[float, RegisterTile]] = []
+    found: list[tuple[float, float, RegisterTile]] = []
     for cycles, tile in ranked_tiles(pieces, outputs, "float32", target, -1):
         fills = (tile.rows + 1) * tile.vectors + 1 == target.machine.registers
         if tile.rows % 2 or tile.rows > MOST_ROWS or (fills and tile.columns >= outputs):
@@ -330,8 +334,10 @@ def _tile(pieces: int, terms: int, outputs: int, target: Target) -> tuple[float,
         fetched = 4 * outputs / rate * rows / tile.rows if 4 * terms * tile.columns > near else 0
         if tile.rows * tile.vectors <= target.machine.costs.fused * target.machine.costs.latency:
             cycles *= STALLED
-        found.append((max(cycles * rows / pieces, fetched) / pieces, tile))
-    return min(found, key=lambda row: row[0])
+        own = max(cycles * rows / pieces, fetched)
+        found.append((own + max(0.0, arrives - own * min(1, tile.rows / rows)), own / pieces, tile))
+    _, own, tile = min(found, key=lambda row: row[0])
+    return own, tile
 
 
 def taken_apart(kernel: Kernel, stages: Sequence[Stage], target: Target) -> ImageInPieces | None:

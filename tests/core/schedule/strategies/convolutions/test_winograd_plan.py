@@ -122,6 +122,15 @@ def test_tiles_fill_blocks_of_few_pieces() -> None:
     assert plan is not None and (plan.most, plan.tile.rows, plan.tile.vectors) == (16, 4, 3)
 
 
+def test_few_pieces_read_weights_once_that_come_from_memory() -> None:
+    one = replace(FLOAT32, threads=1)
+    far, near = (chosen_plan(of_known(channels, 14, channels, 1), one) for channels in (128, 64))
+    assert far is not None and (far.columns, far.tile.rows > 16, far.tile.vectors) == ("pixels", True, 1)
+    assert near is not None and near.columns == "channels"
+    own = Plan.of(Transform(4, 1), of_known(128, 14, 128, 1), one)
+    assert own.tile.rows * own.tile.vectors < 8 * 3 and own.most == 16
+
+
 def test_what_is_wanted_is_followed() -> None:
     plan = chosen_plan(of_known(512, 14, 512, 2), FLOAT32, WinogradParameters(4, 20, rows=7, vectors=1))
     assert plan is not None and (plan.transform.outputs, plan.most, plan.tile.rows, plan.tile.vectors) == (2, 18, 6, 1)

@@ -171,3 +171,13 @@ def test_images_of_one_column_have_vectors_along_it(shape: tuple[int, ...], axis
     assert f"vectorize {axis}" in (scheduled.steps or "").splitlines()
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "target", "order"),
+    [(3, 1, WIDE, 1), (7, 1, WIDE, 0), (7, 2, WIDE, 0), (5, 1, NARROW, 0), (5, 2, NARROW, 1)],
+)
+def test_tiles_of_large_windows_go_down_columns(window: int, stride: int, target: Target, order: int) -> None:
+    pads, strides = [window // 2] * 4, [stride] * 2
+    kernel, _ = convolution((1, 4, 64, 64), (4, 1, window, window), pads=pads, strides=strides, group=4)
+    assert schedule(kernel, target).knobs["order"] == order

@@ -123,7 +123,7 @@ def blocked(
     steps: list[Step] = [Split(name, step, block.variable.name, name, (left,) if has_tail else ())] if blocks else []
     if overlaps:
         steps = [Overlap(name, step, block.variable.name, name), Vectorize(name), Unswitch(block.variable.name, "cut")]
-    if prod(other.least for other in outer) < TASKS and (blocks > 1 or axis.is_open):
+    if prod(other.least for other in outer) < TASKS and (blocks > 1 or (axis.is_open and (blocks or overlaps))):
         if any(other.is_open for other in outer):
             outer = [block] if axis.is_open and axis.extent >= LONG else outer
         else:

@@ -63,7 +63,8 @@ def _open_parts(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tup
             continue
         place = simplifier(b.minimum(b.maximum(b.subtract(0, first), 0), axis.iterations))
         before, after = (_with_operand(stage, node.condition, b.constant(one, "bool")) for one in (True, False))
-        return part(before, axis, 0, place, simplifier), part(after, axis, place, axis.iterations, simplifier)
+        rest = part(after, axis, place, axis.iterations, simplifier, axis.extent)
+        return part(before, axis, 0, place, simplifier), rest
     return None
 
 

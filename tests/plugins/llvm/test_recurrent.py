@@ -90,7 +90,7 @@ def test_threads_share_the_hidden_units_of_a_step() -> None:
     function = schedule(kernel, target_named("x86-64-v4")).function
     steps = [one for one in walk_statements(function.body) if isinstance(one, For) and one.extent == index(STEPS)]
     shared = [[one.extent for one in walk_statements(step) if getattr(one, "kind", "") == "parallel"] for step in steps]
-    assert shared.count([index(4)]) == 2
+    assert shared.count([index(16)]) == 2
     assert module_ir((function,), host_target()).count("define internal i32 @") >= 4
 
 

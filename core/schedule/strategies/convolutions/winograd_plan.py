@@ -168,7 +168,7 @@ class Plan:
             most = -(-min(wanted.block, pieces) // tile.rows) * tile.rows
         elif own.direct is None:
             most = -(-pieces // -(-pieces // most))
-            tile = replace(tile, rows=-(-split_evenly(most, tile.rows).sizes[0][1] // 2) * 2)
+            tile = replace(tile, rows=_even(split_evenly(most, tile.rows).sizes[0][1]))
             most = -(-most // tile.rows) * tile.rows
         apart = not is_shared if width == 1 else own.direct is not None or pieces > (MIN_PARALLEL_BLOCKS - 1) * most
         into, out = (float(cycles[transform.stride][transform.outputs]) for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
@@ -317,6 +317,10 @@ def _filled(row: int, more: int, lanes: int) -> float:
     return -(-(row + more) // lanes) * lanes / row
 
 
+def _even(rows: int) -> int:
+    return -(-rows // 2) * 2
+
+
 def _tile(pieces: int, terms: int, outputs: int, target: Target, arrives: float = 0.0) -> tuple[float, RegisterTile]:
     """Return the tile of an even number of rows that takes the fewest cycles for a term of each of so many pieces.
 
@@ -335,9 +339,10 @@ def _tile(pieces: int, terms: int, outputs: int, target: Target, arrives: float 
         if tile.rows * tile.vectors <= target.machine.costs.fused * target.machine.costs.latency:
             cycles *= STALLED
         own = max(cycles * rows / pieces, fetched)
-        found.append((own + max(0.0, arrives - own * min(1, tile.rows / rows)), own / pieces, tile))
-    _, own, tile = min(found, key=lambda row: row[0])
-    return own, tile
+        # of one block, whose tiles are about equally high
+        first = _even(split_evenly(pieces, tile.rows).sizes[0][1]) if pieces <= LEAST_PIECES else tile.rows
+        found.append((own + max(0.0, arrives - own * min(1, first / rows)), own / pieces, tile))
+    return min(own for _, own, _ in found), min(found, key=lambda row: row[0])[2]
 
 
 def taken_apart(kernel: Kernel, stages: Sequence[Stage], target: Target) -> ImageInPieces | None:

@@ -75,7 +75,7 @@ def test_without_masks_and_with_parameters_patches_are_copied() -> None:
     assert rounded.strategy != "register_tiles"
 
 
-FEW = {"window": ((3, 16, 3, 3), {"pads": [1] * 4}), "point": ((4, 5, 1, 1), {}),
+FEW = {"window": ((3, 16, 3, 3), {"pads": [1] * 4}), "point": ((3, 5, 1, 1), {}),
        "groups": ((12, 3, 3, 3), {"pads": [1] * 4, "group": 4}),
        "stride": ((1, 4, 5, 3), {"strides": [2, 1], "pads": [2, 0, 1, 1]}),
        "few inputs": ((24, 3, 3, 3), {"pads": [1] * 4})}  # fmt: skip

@@ -123,12 +123,9 @@ def test_tiles_fill_blocks_of_few_pieces() -> None:
 
 
 def test_few_pieces_read_weights_once_that_come_from_memory() -> None:
-    one = replace(FLOAT32, threads=1)
-    far, near = (chosen_plan(of_known(channels, 14, channels, 1), one) for channels in (128, 64))
-    assert far is not None and (far.columns, far.tile.rows > 16, far.tile.vectors) == ("pixels", True, 1)
-    assert near is not None and near.columns == "channels"
-    own = Plan.of(Transform(4, 1), of_known(128, 14, 128, 1), one)
-    assert own.tile.rows * own.tile.vectors < 8 * 3 and own.most == 16
+    far, near = (Plan.of(Transform(4, 1), of_known(channels, 14, channels, 1), FLOAT32) for channels in (128, 64))
+    assert (far.most, far.tile.rows, far.tile.vectors) == (16, 16, 1)
+    assert near.most == 16 and near.tile.rows < 16
 
 
 def test_what_is_wanted_is_followed() -> None:

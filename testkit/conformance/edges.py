@@ -14,7 +14,10 @@ NOTHING = 0
 
 
 def at_edge(array: np.ndarray, *, end: bool) -> np.ndarray:
-    """Return a copy behind whose last byte, else before whose first, is a page that nobody may read or write."""
+    """Return a copy behind whose last byte, else before whose first, is a page that nobody may read or write.
+
+    Raises OSError if the system protects no page.
+    """
     if array.dtype.hasobject or not array.nbytes:
         return np.array(array)
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

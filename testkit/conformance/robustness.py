@@ -64,9 +64,14 @@ def _dropped(kit: Kit, trial: Trial) -> None:
     _, program = kit.compiled(trial)
     results = program.run(dict(trial.feeds))
     del program
-    kit.compiled(trial)[1].run({name: np.zeros_like(array) for name, array in trial.feeds.items()})
+    kit.compiled(trial)[1].run(_with_ones(trial))
     if text := unlike(results, kit.reference(trial), trial.rtol, trial.atol):
         raise Failure(f"a result changes after its program is gone: {text}", trial)
+
+
+def _with_ones(trial: Trial) -> dict[str, np.ndarray]:
+    """Return the inputs with 1 for all numbers; integers, which may be sizes and places, stay."""
+    return {name: array if array.dtype.kind in "iub" else np.ones_like(array) for name, array in trial.feeds.items()}
 
 
 def _grows(kit: Kit, trial: Trial, action: str, what: str) -> None:
@@ -124,27 +129,27 @@ def _forked(kit: Kit, trial: Trial) -> None:
     compare_apart(kit, trial, "forked", "in a forked process", seconds=30)
 
 
-def _zeros(kit: Kit, trial: Trial) -> None:
+def _ones(kit: Kit, trial: Trial) -> None:
     """Other numbers in the same program: nothing of an earlier call is left."""
     _, program = kit.compiled(trial)
-    zeros = {name: np.zeros_like(array) for name, array in trial.feeds.items()}
+    ones = _with_ones(trial)
     try:
-        first, again = program.run(dict(trial.feeds)), program.run(zeros)
+        first, again = program.run(dict(trial.feeds)), program.run(ones)
         last = program.run(dict(trial.feeds))
     except GraftError as error:
-        raise Failure(f"fed with zeros: {one_line(error.message)}", trial) from error
+        raise Failure(f"fed with ones: {one_line(error.message)}", trial) from error
     if text := unlike(last, first, 1e-6, 1e-6):
         raise Failure(f"a call depends on the one before: {text}", trial)
-    expected = kit.reference(Trial(trial.proto, zeros))
+    expected = kit.reference(Trial(trial.proto, ones))
     if text := unlike(again, expected, trial.rtol, trial.atol):
-        raise Failure(f"fed with zeros: {text}", trial)
+        raise Failure(f"fed with ones: {text}", trial)
 
 
 CHECKS: dict[str, Callable[[Kit, Trial], None]] = {
     "threads": _threads,
     "re-entrant": _reentrant,
     "results-outlive": _dropped,
-    "independent-calls": _zeros,
+    "independent-calls": _ones,
     "wrong-inputs": _wrong_inputs,
     "memory-of-calls": _memory,
     "memory-of-loads": _reloaded,

@@ -140,8 +140,10 @@ def with_other_extents(trial: Trial) -> Iterator[Trial]:
     shapes = {
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in trial.proto.graph.input
-        if value.name in trial.feeds
+        if value.name in trial.feeds and value.type.tensor_type.HasField("shape")
     }
+    if shapes.keys() != trial.feeds.keys():
+        return  # of an unknown rank
     symbols = {
         dim: extent
         for name, dims in shapes.items()

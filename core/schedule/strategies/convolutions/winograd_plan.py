@@ -153,8 +153,7 @@ class Plan:
             pieces = max(2, -(-pieces // target.threads))
             is_shared = False
         weights = inputs * outputs // width
-        is_near = 4 * transform.products * weights <= target.machine.working_set(2)
-        arrives = 0.0 if is_near else 4 * outputs / target.machine.far.bandwidth
+        arrives = _arrival(transform.products * weights, outputs, target)
         own_cycles, tile = _tile(min(pieces, MOST_PIECES), inputs // width, outputs, target, arrives)
         busy = own_cycles / _tile(MOST_PIECES, inputs // width, outputs, target)[0]
         if wanted is not None:
@@ -315,6 +314,12 @@ class Plan:
 def _filled(row: int, more: int, lanes: int) -> float:
     """Return how many vectors are read of a row and some ``more`` pixels, for each that would do for the row."""
     return -(-(row + more) // lanes) * lanes / row
+
+
+def _arrival(weights: int, outputs: int, target: Target) -> float:
+    """Return the cycles in which weights of a term arrive from memory, 0 if the second-level cache has all of them."""
+    is_near = 4 * weights <= target.machine.working_set(2)
+    return 0.0 if is_near else 4 * outputs / target.machine.far.bandwidth
 
 
 def _even(rows: int) -> int:

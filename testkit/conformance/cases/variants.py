@@ -155,11 +155,8 @@ def with_other_extents(trial: Trial) -> Iterator[Trial]:
     batches = {dims[0] for dims in shapes.values() if dims} & larger.keys() - {
         dim for dims in shapes.values() for dim in dims[1:]
     }
-    for bound in (
-        (larger, *({name: larger[name]} for name in larger), dict.fromkeys(sorted(batches)[:1], 0)) if larger else ()
-    ):
-        if not bound:
-            continue
+    apart = [{name: larger[name]} for name in larger] if len(larger) > 1 else []
+    for bound in filter(None, (larger, *apart, dict.fromkeys(sorted(batches)[:1], 0))):
         extents = {**symbols, **bound}
         feeds = {
             name: np.resize(trial.feeds[name], [extents[dim] if isinstance(dim, str) else dim for dim in dims])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from graft.plugins.backend import CompiledRegion
 from graft.plugins.c_call_code import compiled_calls
 from graft.plugins.c_call_text import CText, KernelWriter
 from graft.plugins.c_calls import CCall, CKernel, COperand
+from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_graph import TRANSPOSE, Dimension, Entry, JsonGraph, JsonNode
 from graft.plugins.layouts.c_transpose import transpose_call
 from graft.runtime.extents import Extent
@@ -107,7 +108,8 @@ class RegionCalls:
         for index, output in enumerate(kernel.outputs):
             self._places[number, index] = len(self._tensors)
             outputs.append(len(self._tensors))
-            self._tensors.append(TensorSpec(f"{node.name}.{number}.{index}", output.dtype, output.shape, "arena"))
+            name, shape = f"{node.name}.{number}.{index}", _known(node, index)
+            self._tensors.append(TensorSpec(name, output.dtype, shape, "arena"))
         function = self._function(text, node)
         schedule = {"strategy": f"{self.backend.name}: {call.text.partition('(')[0].strip()}"}
         self._calls.append(
@@ -115,13 +117,15 @@ class RegionCalls:
         )
 
     def _asked(self, node: JsonNode) -> CKernel:
-        names = _names(node)
-        inputs = tuple(self._operand(name, entry) for name, entry in zip(names, node.inputs, strict=True))
-        several = len(node.dtype) > 1
-        outputs = tuple(
+        """Return a kernel that the backend is asked for the call of."""
+        names, several = _names(node), len(node.dtype) > 1
+        given = [self._operand(name, entry) for name, entry in zip(names, node.inputs, strict=True)]
+        made = [
             COperand(f"Y{index}" if several else "Y", dtype, _known(node, index))
             for index, dtype in enumerate(node.dtype)
-        )
+        ]
+        operands = _in_own_symbols([*given, *made])
+        inputs, outputs = tuple(operands[: len(given)]), tuple(one for one in operands[len(given) :] if one is not None)
         known: dict[str, COperand | None] = dict.fromkeys(_formal_inputs(node)[len(names) :])  # left out at the end
         known |= {output.name: output for output in outputs}
         return CKernel(node, inputs, outputs, known | dict(zip(names, inputs, strict=True)))
@@ -152,6 +156,22 @@ def _known(node: JsonNode, index: int = 0) -> tuple[Extent, ...]:
     if shape is None or len(extents) < len(shape):
         raise CompileError(f"{node.where}: its shape is not known before a run", node=node.name)
     return extents
+
+
+def _in_own_symbols(operands: Sequence[COperand | None]) -> list[COperand | None]:
+    """Return a kernel's operands with their shapes in symbols that these alone say: what a call can compute with.
+
+    Of ``max(a, b)`` that is an axis of the result, say, the sizes of which it is a factor could not be written.
+    """
+    shaped = [one for one in operands if one is not None]
+    symbols = GraphSymbols.of([one.name for one in shaped], [one.shape for one in shaped])
+
+    def own(extent: Extent) -> Extent:
+        known = symbols.said(extent)
+        assert known is not None, f"'{extent}' is an axis that binds no symbol"
+        return known
+
+    return [one and replace(one, shape=tuple(map(own, one.shape))) for one in operands]
 
 
 def _names(node: JsonNode) -> list[str]:

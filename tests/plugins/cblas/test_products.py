@@ -110,6 +110,17 @@ def test_products_of_varying_extents_are_compiled_once() -> None:
 
 
 @needs_blas
+def test_products_of_what_is_broadcast_ask_for_the_extents_of_their_operands() -> None:
+    made = with_weights(
+        "a = Add(x, z) y = MatMul(a, w)", "float[p,a,5] x, float[q,a,5] z", "float[r,a,7] y", {"w": W}
+    )  # fmt: skip
+    program, expected = graft.compile(made, ["cblas", "llvm"], strict=True, cache=False), compiled(made, "llvm")
+    for p, q, s in ((1, 3, 2), (3, 1, 4), (2, 2, 1), (1, 0, 3)):
+        inputs = values(p, s, 5), values(q, s, 5)
+        assert np.allclose(program(*inputs), expected(*inputs), rtol=1e-5, atol=1e-5)
+
+
+@needs_blas
 def test_what_is_not_a_number_goes_through_relu() -> None:
     made = with_weights("a = MatMul(x, w) y = Relu(a)", "float[1,2] x", "float[1,1] y", {"w": np.ones((2, 1), "f")})
     assert np.isnan(compiled(made, "cblas")(np.array([[np.nan, 1]], np.float32)))

@@ -112,8 +112,6 @@ def network_of(region: Region) -> Network:
             network.add(read(root, scope), moves=is_operator(root, *ALONE))
         except Refusal as refusal:
             raise CompileError(f"accelerator: '{node.name}': {refusal.reject}") from None
-    if not network.layers:
-        raise CompileError(f"accelerator: region '{region.name}' computes nothing")
     network.layers = with_meanings(network.layers, network.moved)
     return network
 
@@ -138,17 +136,14 @@ def with_meanings(layers: Sequence[Layer], moved: Container[str]) -> list[Layer]
 def compile_region(region: Region, configuration: Configuration, trials: int = 0) -> Module | CompiledRegion:
     """Return a region's module, or several that run one after another; raise CompileError where one fits nowhere.
 
-    So many ``trials`` of tilings of each layer are taken on the cycle simulator.
+    So many ``trials`` of tilings of each layer are taken on the cycle simulator. An output that is a view of an input
+    is no layer's.
     """
     network = network_of(region)
     wanted = dict.fromkeys(network.name(output.value) for output in region.outputs)
-    missing = wanted.keys() - {layer.output.name for layer in network.layers}
-    if missing:
-        raise CompileError(
-            f"accelerator: region '{region.name}' gives '{min(missing)}', which none of its layers makes"
-        )
-    found = segments_of(network.layers, wanted)
-    if len(found) == 1:
+    computed = dict.fromkeys(name for name in wanted if name in {layer.output.name for layer in network.layers})
+    found = segments_of(network.layers, computed) if computed else []
+    if len(found) == 1 and computed == wanted:
         given, made = (_arguments(network, values) for values in (region.inputs, region.outputs))
         return _module(region.name, found[0], configuration, trials, given, made)
     return _procedure(region, network, found, configuration, trials)
@@ -184,9 +179,12 @@ def _procedure(
     region: Region, network: Network, found: Sequence[Segment], configuration: Configuration, trials: int
 ) -> CompiledRegion:
     """Return the modules of several programs and the calls of them; tensors between them are the executor's."""
-    count = len(region.inputs)
+    count, sources = len(region.inputs), [network.name(value.value) for value in region.inputs]
     specs = [_spec(value, "input", index) for index, value in enumerate(region.inputs)]
-    specs += [_spec(value, "output", index) for index, value in enumerate(region.outputs)]
+    for index, value in enumerate(region.outputs):
+        name, spec = network.name(value.value), _spec(value, "output", index)
+        is_view = name in sources
+        specs.append(replace(spec, storage="view", index=-1, of=sources.index(name)) if is_view else spec)
     places: dict[str, list[int]] = {}
     for number, value in enumerate((*region.inputs, *region.outputs)):
         places.setdefault(network.name(value.value), []).append(number)

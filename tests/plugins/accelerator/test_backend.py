@@ -71,6 +71,21 @@ def test_a_network_of_quantized_layers_is_one_region() -> None:
     assert len(plan.regions("accelerator")) == 1
 
 
+def test_views_of_what_a_region_is_given_are_among_its_outputs() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 18]>
+        g (int8[1,3,4,5] x) => (int8[3,4,5] y, int8[1,3,4,5] z, int8[1,3,2,2] p) <int64[1] first = {0}>
+        { y = Squeeze(x, first) z = Unsqueeze(y, first) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }"""
+    )
+    x = np.random.default_rng(5).integers(-128, 128, (1, 3, 4, 5), np.int8)
+    expected = ReferenceEvaluator(model).run(None, {"x": x})
+    for kept in (["y"], ["y", "z"], ["y", "z", "p"]):
+        part = onnx.utils.Extractor(model).extract_model(["x"], kept)
+        program = graft.compile(part, ["accelerator"], strict=True, cache=False)
+        for found, wanted in zip(program.run({"x": x}).values(), expected, strict=False):
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_an_unknown_device_is_refused(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAFT_ACCELERATOR_DEVICE", "fpga")
     with pytest.raises(graft.GraftError) as caught:

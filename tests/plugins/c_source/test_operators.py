@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
+import graft
 from graft.core.graph.view import ValueView
 from graft.core.machine.target import host_target
 from graft.core.operators.all import OPERATORS
@@ -16,6 +18,7 @@ from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
 from graft.plugins.c_source.backend import CBackend
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.testkit.conformance.edges import at_edge
 from tests.core.operators.node_cases import Case, all_cases, make_constant, node_of
 from tests.plugins.llvm.execute import execute
 
@@ -66,3 +69,24 @@ def test_an_operator_in_c_gives_what_onnx_expects(operator: str, load_image: Any
             assert result.dtype == expected.dtype
             given, wanted = result.astype(np.float64), expected.astype(np.float64)
             np.testing.assert_allclose(given, wanted, rtol=case.rtol, atol=case.atol, err_msg=case.name)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int16", "int64"])
+def test_what_lies_beside_a_short_row_is_not_read(dtype: str) -> None:
+    """The compiler knows the mask of a row: the load must not become one of a whole vector."""
+    row = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("ArgMax", ["x"], ["y"]), onnx.helper.make_node("Neg", ["x"], ["z"])],
+        "rows",
+        [onnx.helper.make_tensor_value_info("x", row, [2, 2])],
+        [
+            onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [1, 2]),
+            onnx.helper.make_tensor_value_info("z", row, [2, 2]),
+        ],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    program = graft.compile(model, ["c_source"], strict=True, cache=False)
+    x = np.array([[1, 5], [3, 2]], dtype)
+    for end in (False, True):
+        found = program.run({"x": at_edge(x, end=end)})
+        assert found["y"].tolist() == [[1, 0]] and found["z"].tolist() == [[-1, -5], [-3, -2]]

@@ -22,7 +22,7 @@ SHARES = {
     "datatypes/scaled/test_conversion.py": 2,
     "core/schedule/strategies/attention/test_attention_blocks.py": 5,
     "core/schedule/strategies/attention/test_fused_attention.py": 3,
-    "core/schedule/strategies/convolutions/test_im2col_integers.py": 3,
+    "core/schedule/strategies/convolutions/test_direct_integers.py": 3,
     "plugins/llvm/test_emit.py": 2,
     "core/schedule/strategies/convolutions/test_register_tiles.py": 6,
     "core/schedule/strategies/convolutions/test_depthwise.py": 4,

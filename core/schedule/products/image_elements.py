@@ -38,24 +38,31 @@ class ImageElements:
     """The factors of a convolution: ``image``, of which elements of type ``dtype`` are multiplied, and ``weights``.
 
     ``multiply`` takes groups of ``width`` channels. Outside of the image lies ``border``, which is ``point`` as an
-    element; without a point it is zero.
+    element; without a point it is zero. Where channels are few, groups may be of all that a window sees of a row, which
+    lies together: then ``image`` has rows of elements, and stands for ``source``, with pixels.
     """
 
     image: Buffer
     weights: Buffer
     dtype: str
     contents: np.ndarray
-    """The weights ``[output channel, input channel or group of them, window ...]``."""
+    """The weights ``[output channel, input channel or group of them, window ...]``; a row is one of groups alone."""
     sums: np.ndarray | None = None
     """Of the weights of each output channel, where sums start from them."""
     multiply: Multiply = field(default_factory=Multiply)
     border: Expression | None = None
     point: Expression | None = None
+    source: Buffer | None = None
 
     @property
     def width(self) -> int:
         """The channels that are multiplied at a time."""
         return DOTS[self.multiply.dot].width if self.multiply.dot else 1
+
+    @property
+    def extents(self) -> list[int]:
+        """The extents of a sum: of a window, and of the groups of channels."""
+        return [*self.contents.shape[2:], self.contents.shape[1]]
 
     @property
     def is_copied(self) -> bool:
@@ -73,10 +80,12 @@ class ImageElements:
 
 def elements_of(stages: Sequence[Stage], found: Convolution, kernel: Kernel, target: Target) -> ImageElements | None:
     """Return the factors of a convolution by constant weights; None of one whose factors are of another form."""
-    kind, has_vectors = found.anchor.value.type.dtype, lanes_of("int32", target) > 1
+    kind = found.anchor.value.type.dtype
     if kind == "int32":
         dot = "dot2_s16" if multiplies_pairs(target) else "dot4_u8s8"
-        return _bytes(stages, found, kernel, dot if has_vectors else "")
+        # A microcontroller has no vectors, but few weights' room.
+        is_grouped = lanes_of("int32", target) > 1 or not target.machine.caches
+        return _bytes(stages, found, kernel, dot if is_grouped else "")
     image, weights = found.image(kind), found.weights(kernel, stages, kind, kind)
     if rounds(found, target):
         return _pairs(found, kernel, image, found.weights(kernel, stages, kind))
@@ -97,7 +106,7 @@ def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Bu
     if image is None or weights is None:
         return None
     constants = {weights: kernel.constants[weights]}
-    packed = _packed_weights(found, rounded(found.weight), constants, 2)
+    packed = _packed_weights(found, rounded(found.weight), _extents(found), constants, 2)
     return ImageElements(image, weights, "bfloat16", packed, multiply=Multiply("dot2_bf16"))
 
 
@@ -126,9 +135,15 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, dot: str
     limits = np.iinfo(kinds.right)
     if centred.min() < limits.min or centred.max() > limits.max:
         return own
+    is_there = kinds.left == image.dtype and not is_read(stages[1:], image)
+    if is_there and _sees_rows(found, kinds.width):
+        *outer, pixels, channels = image.shape
+        own = replace(own, image=replace(image, shape=(*outer, b.multiply(pixels, channels))), source=image)
+        centred = np.moveaxis(centred, 1, -1).reshape(*centred.shape[:1], *centred.shape[2:-1], 1, -1)
+        centred = np.moveaxis(centred, -1, 1)
     small = Buffer("small", kinds.right, tuple(map(b.index, centred.shape)))
     value, narrow = Load(small, _weight_axes(found)), {small: centred.astype(kinds.right)}
-    packed = _packed_weights(found, value, narrow, kinds.width)
+    packed = _packed_weights(found, value, centred.shape, narrow, kinds.width)
     if kinds.left == "int16":  # a copy of the image is widened
         own = replace(own, dtype=kinds.left, border=b.cast(border, kinds.left))
     elif image.dtype == "int8":
@@ -166,6 +181,13 @@ def _channels_are_cut(found: Convolution, width: int) -> bool:
     return found.window.groups > 1 and found.window.inputs % width > 0
 
 
+def _sees_rows(found: Convolution, width: int) -> bool:
+    """Whether what a window sees of a row fills groups of elements, and its pixels do not."""
+    window, w = found.window, found.windows
+    fills = window.inputs % width > 0 and window.inputs * w.kernel[-1] % width == 0
+    return fills and window.groups == w.dilations[-1] == 1 and window.reads_channels_last and not w.leaves
+
+
 def _weight_axes(found: Convolution) -> tuple[Variable, ...]:
     """Return the variables for ``[output channel, input channel, window ...]``."""
     reduction, window = found.anchor.reduction, found.window
@@ -185,10 +207,10 @@ def _evaluated(found: Convolution, value: Expression, constants: Mapping[Buffer,
 
 
 def _packed_weights(
-    found: Convolution, value: Expression, constants: Mapping[Buffer, np.ndarray], width: int
+    found: Convolution, value: Expression, extents: Sequence[int], constants: Mapping[Buffer, np.ndarray], width: int
 ) -> np.ndarray:
     """Return groups of small elements along the input channels as packed operands, zeros behind the last."""
-    outputs, inputs, *window = _extents(found)
+    outputs, inputs, *window = extents
     output, channel, *taps = _weight_axes(found)
     group = Variable("group")
     grouped = packed_operand(value, channel, group, inputs, width)

@@ -15,7 +15,6 @@ from graft.core.schedule.strategies.convolutions import (
     direct_convolution,
     direct_nhwc,
     first_convolution,
-    im2col_integers,
     pointwise_nhwc,
     pointwise_tiles,
     register_tiles,
@@ -36,8 +35,6 @@ _LOOPS = (
     recurrent_layers.STRATEGY,
     sequential_loops.STRATEGY,
     fused_attention.STRATEGY,
-    # convolutions of integers where memory is small
-    im2col_integers.STRATEGY,
     # convolutions whose channels are last, at least in the result
     winograd.STRATEGY,
     depthwise.LAST,

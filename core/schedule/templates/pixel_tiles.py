@@ -250,7 +250,7 @@ class PixelTiles:
 
         A part sums about `EXACT_TERMS` terms.
         """
-        extents = [*self.found.windows.kernel, self.elements.contents.shape[1]]
+        extents = self.elements.extents
         if self.epilogue.anchor.value.type.dtype != "float32" or prod(extents) < 2 * EXACT_TERMS:
             return None
         number = next(n for n in reversed(range(len(extents))) if n == 0 or prod(extents[n:]) > EXACT_TERMS)
@@ -274,7 +274,7 @@ class _PlainSum:
         """Return the loops."""
         tiles, elements = self.tiles, self.tiles.elements
         axes, terms = ([ir.Variable(name) for name in names] for names in (AXES, tiles.terms))
-        extents = [*tiles.found.windows.kernel, elements.contents.shape[1]]
+        extents = elements.extents
         initial = tiles.epilogue.initial
         if elements.point is not None:
             initial = b.subtract(initial, b.multiply(elements.point, self._weight(axes, b.index(prod(extents)))))
@@ -311,7 +311,11 @@ class _PlainSum:
             b.subtract(b.add(b.multiply(self._at(axis, axes), stride), b.multiply(tap, dilation)), begin)
             for axis, (tap, stride, dilation, begin) in enumerate(steps, 2)
         ]
-        loaded = ir.Load(self.image, (self._at(0, axes), *space, ramp(b.multiply(own, width), width)))
+        elements_of_pixel = ramp(b.multiply(own, width), width)
+        if elements.source is not None:
+            first = b.multiply(space.pop(), elements.source.shape[-1])
+            elements_of_pixel = ramp(b.add(first, b.multiply(own, width)), width)
+        loaded = ir.Load(self.image, (self._at(0, axes), *space, elements_of_pixel))
         return ir.Bitcast(loaded, "int32") if width > 1 else b.cast(loaded, self.tiles.found.anchor.value.type.dtype)
 
 

@@ -68,12 +68,13 @@ def schedule_images(
     tiles = direct_sums(kernel, stages, target, parameters)
     if tiles is None:
         return None
-    weights = tiles.elements.weights
+    weights, image, source = tiles.elements.weights, tiles.elements.image, tiles.elements.source
     dot, knobs = tiles.elements.multiply.dot, {"pixels": tiles.tile.rows, "vectors": tiles.tile.vectors}
 
     def function() -> ir.Function:
         layout = Layout(Simplifier())
-        return layout.function(kernel.function(direct_loops(tiles, target, layout), {weights: tiles.panels}))
+        given = {weights: tiles.panels, **({} if source is None else {source: image})}
+        return layout.function(kernel.function(direct_loops(tiles, target, layout), given))
 
     return Scheduled(function, {weights: tiles.packed()}, knobs={**knobs, "dot": dot} if dot else dict(knobs))
 
@@ -106,7 +107,7 @@ def direct_loops(tiles: PixelTiles, target: Target, layout: Layout) -> ir.Statem
     """Return the copy of the image, if it needs one, and the loops over tiles of pixels and panels of weights."""
     elements, window = tiles.elements, tiles.found.window
     is_there = window.reads_channels_last and window.groups * window.inputs == _channels(tiles)
-    if is_there and not elements.is_copied and not window.windows.leaves:
+    if (is_there or elements.source is not None) and not elements.is_copied and not window.windows.leaves:
         return tiles.loops(elements.image, window.windows.begins, _block(tiles, target))
     padded = _padded(tiles)
     flat = flatten(_copy(tiles, padded), layout)

@@ -19,8 +19,9 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.inline import reordered
 from graft.core.schedule.selection.select import schedule
-from graft.core.tensor_ir.ir import Buffer, Stage
+from graft.core.tensor_ir.ir import Allocate, Buffer, Stage
 from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import walk_statements
 from tests.core.schedule.convolutions import outputs_of
 
 VNNI, BOARD = target_named("x86-64-v4+avx512vnni"), target_named("thumbv7em")
@@ -93,13 +94,35 @@ def check(kernel: Kernel, arrays: list[np.ndarray], target: Target) -> str:
     window=st.tuples(st.integers(1, 3), st.integers(1, 3)), stride=st.integers(1, 2), dilation=st.integers(1, 2),
     batch=st.integers(1, 2), channels_first=st.booleans(), target=TARGETS,
 )  # fmt: skip
-def test_convolutions_of_any_shape_copy_patches_where_memory_is_small(
+def test_convolutions_of_any_shape_are_exact(
     channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], stride: int, dilation: int, batch: int,
     channels_first: bool, target: Target,
 ) -> None:  # fmt: skip
     attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2, "channels_first": channels_first}
     kernel, arrays = convolution((batch, *size, 4 * channels), (outputs, 4 * channels, *window), **attributes)
-    assert check(kernel, arrays, target) == ("im2col_integers" if target is BOARD else "direct_nhwc")
+    assert check(kernel, arrays, target) == "direct_nhwc"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    channels=st.integers(1, 3), outputs=st.integers(2, 37), size=st.tuples(st.integers(5, 8), st.integers(8, 12)),
+    window=st.tuples(st.integers(1, 4), st.sampled_from((2, 3, 4, 8))), stride=st.integers(1, 2),
+    batch=st.integers(1, 2), target=TARGETS,
+)  # fmt: skip
+def test_few_channels_are_multiplied_in_groups_of_rows(
+    channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], stride: int, batch: int, target: Target
+) -> None:
+    kernel, arrays = convolution((batch, *size, channels), (outputs, channels, *window), strides=[stride] * 2)
+    assert check(kernel, arrays, target) == "direct_nhwc"
+
+
+def test_one_channel_is_neither_copied_nor_filled_up() -> None:
+    kernel, _ = convolution((1, 58, 12, 1), (64, 1, 10, 4), strides=[2, 2])
+    scheduled = schedule(kernel, BOARD)
+    (weights,) = scheduled.packed.values()
+    assert weights.size == 64 * 10, "a word for a row of a window of an output channel"
+    taken = [one.buffer for one in walk_statements(scheduled.function.body) if isinstance(one, Allocate)]
+    assert all(one.memory == "register" or b.dims(one) == (1,) for one in taken), taken
 
 
 @settings(max_examples=15, deadline=None)

@@ -151,7 +151,7 @@ def _around_turn(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tu
     return None
 
 
-def _with_operand(stage: FlatStage, node: Binary, operand: Expression) -> FlatStage:
+def _with_operand(stage: FlatStage, node: Expression, operand: Expression) -> FlatStage:
     """Return a stage with what a minimum, a maximum or a condition is in its place, wherever it stands."""
     key = structural_key(node)
     return stage.map(ExpressionMap(lambda one: operand if structural_key(one) == key else one))

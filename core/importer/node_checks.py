@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import onnx_ir as ir
 
 from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.exception_translation import NONSENSE, sound
 from graft.core.graph.traversal import all_nodes
-from graft.core.graph.view import NodeView, likeness
+from graft.core.graph.view import NodeView, ValueView, likeness
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.index_check import index_bounds
 from graft.core.shapes.equations import refuse_contradictions
+from graft.core.types import element_bits
 from graft.errors import ModelError
+
+MOST_BYTES = 1 << 62
+"""Of a tensor: the runtime counts no more."""
 
 
 def check_nodes(model: ir.Model) -> None:
@@ -23,11 +28,15 @@ def check_nodes(model: ir.Model) -> None:
     Extents in a body are left aside: a branch that is not taken may have impossible ones.
     """
     ranges, asked = ranges_of(model), set[object]()
+    for value in model.graph.inputs:
+        _check_size(value, f"input '{value.name}'")
     for node in all_nodes(model.graph):
         view = NodeView(node)
         row = OPERATORS.of(view)
         _check(view, () if row is None else row.attributes)
         _check_indices(view)
+        for value in node.outputs:
+            _check_size(value, f"{view.where}: its result '{value.name}'")
         if node.graph is model.graph:
             if row is not None and row.asked_when_loaded and ((key := likeness(node)) is None or key not in asked):
                 refuse_contradictions(view, ranges)
@@ -61,6 +70,15 @@ def _check_indices(node: NodeView) -> None:
                 axis=bound.axis,
                 extent=bound.extent,
             )
+
+
+def _check_size(value: ir.Value, what: str) -> None:
+    """Raise ModelError for a tensor that no memory holds, by those of its extents that are numbers."""
+    view = ValueView(value)
+    extents = [extent for extent in view.shape or () if isinstance(extent, int)]
+    if prod(extents) > MOST_BYTES or (view.dtype and prod(extents) * element_bits(view.dtype) // 8 > MOST_BYTES):
+        shown = ",".join(map(str, view.shape or ()))
+        raise ModelError(f"{what} would have the shape [{shown}], more than 2**62 bytes; give it smaller extents")
 
 
 def _check_extents(node: NodeView) -> None:

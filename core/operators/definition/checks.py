@@ -81,6 +81,19 @@ def integers_of(node: NodeView, source: str | int) -> list[int] | None:
     return None if array is None else [int(one) for one in array.reshape(-1)]
 
 
+def not_zero(number: int) -> Fault:
+    """The constant input is one number other than 0."""
+
+    def rule(node: NodeView) -> str | None:
+        value = node.input(number)
+        array = None if value is None else value.constant
+        if value is None or array is None or array.reshape(-1)[0] != 0:
+            return None
+        return f"'{value.name}' is 0, and says no number of elements; give another number"
+
+    return rule
+
+
 def at_least(least: float, *names: str) -> Fault:
     """The attributes, numbers or lists of them, are finite and not less than ``least``."""
 

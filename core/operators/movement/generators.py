@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.stated_extents import Stated
@@ -91,7 +92,7 @@ define(
 )  # fmt: skip
 define(
     "Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_,
-    stated=Stated(claims.range_, (0, 1, 2)),
+    stated=Stated(claims.range_, (0, 1, 2)), attributes=(check.not_zero(2),),
 )  # fmt: skip
 define("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of)
 define("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of)

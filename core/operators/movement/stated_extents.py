@@ -73,7 +73,7 @@ def one_hot(operands: Operands, shape: StatedShape) -> Iterable[Claim]:
 
 
 def range_(operands: Operands, shape: StatedShape) -> Iterable[Claim]:
-    """How many numbers there are from a start to a limit."""
+    """How many numbers there are from a start to a limit: by steps of 0 there is no number that is stated."""
     start, limit, step = (operands.element(number, 0) for number in range(3))
     if start.type.is_float:
         start, limit, step = (b.cast(one, "float64") for one in (start, limit, step))
@@ -82,7 +82,7 @@ def range_(operands: Operands, shape: StatedShape) -> Iterable[Claim]:
     by = b.select(b.equal(step, 0), 1, step)
     towards = b.select(b.less(by, 0), b.index(1), b.index(-1))
     steps = b.divide(b.add(b.add(b.subtract(limit, start), by), towards), by)
-    return each(shape, lambda axis: b.maximum(steps, 0))
+    return each(shape, lambda axis: b.select(b.equal(step, 0), -1, b.maximum(steps, 0)))
 
 
 def top_k(operands: Operands, shape: StatedShape) -> Iterable[Claim]:

@@ -26,7 +26,7 @@ from graft.core.schedule.loops.loop_frames import (
 )
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
-from graft.core.schedule.loops.segments import part, segments, transposed_rows
+from graft.core.schedule.loops.segments import branches, part, segments, transposed_rows
 from graft.core.schedule.loops.small_images import joined_pixels, written_out
 from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir import ir
@@ -50,6 +50,15 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if any(axis.extent == 0 for axis in stage.axes):
         return ir.Block(())
     stage = named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
+    branched = branches(stage, simplifier)
+    if branched is not None:
+        innermost, sides = branched
+        outer = tuple(other for other in stage.axes if other is not innermost)
+        made = [(c, nest(replace(one, axes=(innermost,)), simplifier, machine, parallel=False)) for c, one in sides]
+        body = made[-1][1]
+        for condition, row in reversed(made[:-1]):
+            body = ir.If(condition, row, body)
+        return outer_loops(outer, body, parallel and is_shared(stage.axes, work(stage), machine), machine)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))

@@ -27,9 +27,10 @@ from graft.core.tensor_ir.visit import (
 )
 from graft.core.types import INT64
 
-MOST, MOST_OPEN, MOST_TURNS = 128, 4, 16
-"""Sources of a stage along one axis, of one whose extent varies, and parts of a row whose indices turn; a stage with
-more stays whole."""
+MOST, MOST_OPEN, MOST_BRANCHES, MOST_TURNS = 128, 4, 32, 16
+"""Sources of a stage along one axis, of one whose extent varies, branches of a row, and parts of a row whose indices
+turn; a stage with more stays whole."""
+TRUE = b.constant(True, "bool")
 SHORTEST = 8
 """Neighbouring elements that are worth loops of their own."""
 
@@ -66,6 +67,29 @@ def _open_parts(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tup
         rest = part(after, axis, place, axis.iterations, simplifier, axis.extent)
         return part(before, axis, 0, place, simplifier), rest
     return None
+
+
+def branches(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, list[tuple[Expression, FlatStage]]] | None:
+    """Return the innermost axis, and what a stage does where conditions that are one for all of it hold, in order.
+
+    The last is always true. Of an open Concat of many sources they say which one has a row: a branch costs less than
+    masked loads of them all.
+    """
+    last = stage.axes[-1] if stage.axes else None
+    if stage.operator is not None or last is None or not last.is_whole or last.extent < SHORTEST:
+        return None
+    if stride(stage.place, last.variable, simplifier) != 1:
+        return None
+    found, value = list[tuple[Expression, FlatStage]](), stage.value
+    while isinstance(value, Select) and _has_sources(value) and len(found) < MOST_BRANCHES:
+        condition = value.condition
+        if loads(condition) or last.variable in free_variables(condition):
+            break
+        found.append((condition, _with_operand(replace(stage, value=value.on_true), condition, TRUE)))
+        value = value.on_false
+    if free_variables(*(condition for condition, _ in found)) <= {axis.variable for axis in stage.axes}:
+        return None  # of known places, each part has loops of its own
+    return last, [*found, (TRUE, replace(stage, value=value))]
 
 
 def _has_sources(node: Select) -> bool:
@@ -127,7 +151,7 @@ def _around_turn(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tu
     return None
 
 
-def _with_operand(stage: FlatStage, node: Binary, operand: Expression) -> FlatStage:
+def _with_operand(stage: FlatStage, node: Expression, operand: Expression) -> FlatStage:
     """Return a stage with what a minimum, a maximum or a condition is in its place, wherever it stands."""
     key = structural_key(node)
     return stage.map(ExpressionMap(lambda one: operand if structural_key(one) == key else one))

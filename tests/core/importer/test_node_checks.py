@@ -143,6 +143,37 @@ def test_a_result_of_negative_extents_is_refused_but_in_a_branch_that_may_not_be
     load(onnx.parser.parse_model(POOLS % f"y = If(c) <{branches}>"))
 
 
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [("Tile(x, r)", "[8000000000,8000000000]"), ("Expand(x, e)", "[4000000000000000000,2]"),
+     ("Range(zero, many, one)", "[5000000000000000000]")],
+)  # fmt: skip
+def test_a_result_that_no_memory_holds_is_refused(node: str, shown: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,2] x) => (float[n] y)
+        <int64[2] r = {{8000000000, 4000000000}}, int64[2] e = {{4000000000000000000, 1}}, int64 zero = {{0}},
+         int64 many = {{5000000000000000000}}, int64 one = {{1}}> {{ y = {node} }}"""
+    with pytest.raises(ModelError) as caught:
+        load(onnx.parser.parse_model(text.replace("float[n] y", "int64[n] y") if "Range" in node else text))
+    wanted = f"would have the shape {shown}, more than 2**62 bytes; give it smaller extents"
+    assert str(caught.value) == f"{node.partition('(')[0]} (node 'y'): its result 'y' {wanted}"
+
+
+def test_an_input_that_no_memory_holds_is_refused() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[4000000000,4000000000] x) => (float[n,m] y) {
+        y = Relu(x) }"""
+    with pytest.raises(ModelError, match=r"^input 'x' would have the shape \[4000000000,4000000000\], more than 2"):
+        load(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("kind", ["int64", "float"])
+def test_a_range_in_steps_of_0_is_refused(kind: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g ({kind} limit) => ({kind}[n] y)
+        <{kind} start = {{0}}, {kind} step = {{0}}> {{ y = Range(start, limit, step) }}"""
+    with pytest.raises(ModelError) as caught:
+        load(onnx.parser.parse_model(text))
+    assert str(caught.value) == ("Range (node 'y'): 'step' is 0, and says no number of elements; give another number")
+
+
 def in_codes(scale: float, weight_scale: float) -> onnx.ModelProto:
     """A product of codes by two columns of weights, the second of which has a scale of its own."""
     text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,2] x) => (float[1,2] y)

@@ -15,6 +15,7 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.convolution import FEW_CHANNELS, Convolution
 from graft.core.schedule.products.tiling import least_overlapping
 from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
+from graft.core.schedule.strategies.convolutions.short_rows import scheduled_for_rows
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import points
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
@@ -84,7 +85,7 @@ def _of_vectors_of_own_pixels(anchor: Anchor, target: Target) -> Answer:
 
 def _build_first(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = tiled_sum(anchor.kernel, target)
-    return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, _tile(tiled, target))
+    return OTHER_FORM if tiled is None else scheduled_for_rows(tiled, anchor.kernel, _tile(tiled, target))
 
 
 def _tile(tiled: TiledSum, target: Target) -> Tile:

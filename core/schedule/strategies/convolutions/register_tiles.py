@@ -15,6 +15,7 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.channel_order import PATCHED, direct_cycles
+from graft.core.schedule.strategies.convolutions.short_rows import scheduled_for_rows
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import PAIRS, TiledSum, tiled_sum
@@ -143,7 +144,7 @@ def _are_weights_near(window: Window, target: Target) -> bool:
 
 def _build_varying(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = tiled_sum(anchor.kernel, target)
-    return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, first(tiled, target)[0])
+    return OTHER_FORM if tiled is None else scheduled_for_rows(tiled, anchor.kernel, first(tiled, target)[0])
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:

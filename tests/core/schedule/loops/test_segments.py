@@ -19,7 +19,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.movement.padding import mirrored
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.segments import MOST
+from graft.core.schedule.loops.segments import MOST, MOST_OPEN, SHORTEST
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Function
@@ -143,20 +143,26 @@ def test_a_row_of_an_open_extent_is_cut_where_its_index_turns(form: str, length:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.machine.name)
-@pytest.mark.parametrize(("rows", "more"), [(0, 3), (1, 1), (5, 2), (7, 0)])
-def test_rows_of_open_sources_are_not_looked_for(rows: int, more: int, target: Target) -> None:
-    text = """
-input x: float32[m, 20]
-input v: float32[n, 20]
-input u: float32[1, 20]
-stage y: float32[k, 20] at (i, j) = select(i < m, x[i, j; i < m], select(i < m + n, v[i - m, j; i - m >= 0 & i - m < n], u[i - m - n, j; i - m - n >= 0 & i - m - n < 1]))
-"""  # noqa: E501
-    function = schedule(kernel_of(text, Trait.INJECTIVE), target).function
+@pytest.mark.parametrize("columns", [3, 20])
+@pytest.mark.parametrize("rows", [(0, 3), (1, 1), (5, 2), (7, 0), (2, 0, 3, 1, 0, 4)], ids=str)
+def test_rows_of_open_sources_are_not_looked_for(rows: tuple[int, ...], columns: int, target: Target) -> None:
+    names, begins = [f"m{number}" for number in range(len(rows))], ["0"]
+    for name in names:
+        begins.append(f"{begins[-1]} + {name}")
+    value = f"u[i - ({begins[-1]}), j; i - ({begins[-1]}) >= 0 & i - ({begins[-1]}) < 1]"
+    for number, name in reversed([*enumerate(names)]):
+        place = f"i - ({begins[number]})"
+        source = f"x{number}[{place}, j; {place} >= 0 & {place} < {name}]"
+        value = f"select(i < {begins[number + 1]}, {source}, {value})"
+    inputs = "".join(f"input x{number}: float32[{name}, {columns}]\n" for number, name in enumerate(names))
+    stage = f"stage y: float32[k, {columns}] at (i, j) = {value}\n"
+    kernel = kernel_of(f"\n{inputs}input u: float32[1, {columns}]\n{stage}", Trait.INJECTIVE)
+    function = schedule(kernel, target).function
     verify(function)
-    x, v, u = (np.random.default_rng(0).standard_normal((n, 20)).astype(np.float32) for n in (rows, more, 1))
-    (found,) = run_function(function, [x, v, u[0]], [(rows + more + 1, 20)])
-    np.testing.assert_array_equal(found.reshape(-1, 20), np.concatenate([x, v, u]))
-    assert "select" not in print_function(function)
+    sources = [np.random.default_rng(0).standard_normal((n, columns)).astype(np.float32) for n in (*rows, 1)]
+    (found,) = run_function(function, [*sources[:-1], sources[-1][0]], [(sum(rows) + 1, columns)])
+    np.testing.assert_array_equal(found.reshape(-1, columns), np.concatenate(sources))
+    assert ("select" in print_function(function)) == (columns < SHORTEST and len(rows) > MOST_OPEN)
 
 
 def test_rows_of_no_element_have_no_parts() -> None:

@@ -13,7 +13,7 @@ import graft
 from graft.core.machine.target import Target, target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.parameters import ContractionParameters
+from graft.core.schedule.parameters import ContractionParameters, ScheduleParameters
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -127,6 +127,22 @@ def test_tiles_of_open_rows_are_as_wide_as_their_masks_are_few(window: int, pad:
     kind: Kind = ((3, 16, window, window), {"pads": [pad] * 4})
     scheduled = schedule(kernel_of(*kind)[0], target_named("x86-64-v4"))
     assert (scheduled.strategy, scheduled.knobs["vectors"]) == ("varying_register_tiles", vectors)
+
+
+@pytest.mark.parametrize("strides", [[1, 1], [1, 2]])
+def test_short_open_rows_have_tiles_of_fewer_vectors(strides: list[int]) -> None:
+    kind: Kind = ((16, 8, 3, 3), {"pads": [1] * 4, "strides": strides, "group": 2})
+    kernel, constants = kernel_of(*kind)
+    scheduled, lanes = schedule(kernel, WIDE), WIDE.machine.vector_bytes // 4
+    vectors = scheduled.knobs["vectors"]
+    assert isinstance(vectors, int)
+    said = [line for line in scheduled.steps.splitlines() if line.startswith("# rows")]
+    assert said == [f"# rows of up to {lanes * number}:" for number in range(1, vectors)]
+    assert said
+    own = schedule(kernel, WIDE, ScheduleParameters(scheduled.steps))  # what is said of others is no step
+    assert f"split x {lanes * vectors} " in own.steps
+    sizes = [(1, 2, lanes * strides[1] * number + more) for number in range(1, vectors + 1) for more in (0, 1)]
+    assert computed(kernel, constants, kind, WIDE, sizes, 1e-4) == "varying_register_tiles"
 
 
 @pytest.mark.parametrize(("stride", "strategy"), [(2, "varying_register_tiles"), (3, "direct_nhwc")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
 from graft.core.machine.target import Target
@@ -15,8 +16,9 @@ from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
 from graft.core.schedule.templates.descent import Space
 from graft.core.schedule.templates.features import Features, features
+from graft.core.schedule.templates.rewrites import Rewrites, sum_in
 from graft.core.schedule.templates.tiled_nests import TiledNests, tiled_nests
-from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
+from graft.core.schedule.templates.tiled_sum import Tile, TiledSum
 
 FIRST = 8
 """Tiles that are measured first ..."""
@@ -46,14 +48,20 @@ class Cost(Protocol):
 
 
 def schedules(
-    kernel: Kernel, target: Target, stage: int, best: Parameters | None, cost: Cost | None = None
+    kernel: Kernel,
+    target: Target,
+    stage: int,
+    best: Parameters | None,
+    cost: Cost | None = None,
+    rewrites: Rewrites = MappingProxyType({}),
 ) -> list[ScheduleParameters]:
     """Return the schedules of a kernel that are worth measuring in a stage of tuning, the likely fastest first.
 
     Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that no
-    template takes, nor near what is no point of it.
+    template takes, nor near what is no point of it. A sum of products is tiled after the first of the ``rewrites`` that
+    takes it.
     """
-    found, own = tiled_sum(kernel, target), of_family(best, ScheduleParameters)
+    found, own = sum_in(kernel, target, rewrites), of_family(best, ScheduleParameters)
     if found is None:
         nests = tiled_nests(kernel, target)
         if nests is None or (stage and own is None):
@@ -86,7 +94,7 @@ def text_of(found: TiledSum, kernel: Kernel, tile: Tile) -> ScheduleParameters:
     """Return the schedule of a tile, in which constants are called by their numbers: in other models by other names."""
     numbers = {buffer.name: f"{INPUT}{number}" for number, buffer in enumerate(kernel.inputs)}
     steps = found.steps(tile)
-    return ScheduleParameters(print_schedule([_unnamed(one, numbers) for one in steps]))
+    return ScheduleParameters(found.text([_unnamed(one, numbers) for one in steps]))
 
 
 def _unnamed(step: Step, numbers: Mapping[str, str]) -> Step:

@@ -33,8 +33,7 @@ from graft.core.schedule.parameters import (
 )
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.templates.rewrites import sum_in
-from graft.core.schedule.templates.space import points, schedules, text_of, texts_of
-from graft.core.schedule.templates.tiled_nests import tiled_nests
+from graft.core.schedule.templates.space import nests_in, points, schedules, text_of, texts_of
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.race import Run, race, undisturbed
 from graft.core.tuning.search import Bench, Workload
@@ -118,7 +117,7 @@ def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple
 
 def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
     """Yield the schedules of all tiles of a kernel, those of the fewest cycles first."""
-    found, nests = sum_in(kernel, target, TABLE.rewrites), tiled_nests(kernel, target)
+    found, nests = sum_in(kernel, target, TABLE.rewrites), nests_in(kernel, target)
     if found is not None:
         every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
         yield from dict.fromkeys(text_of(found, kernel, tile) for tile in every)

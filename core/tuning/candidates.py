@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graft.core.machine.target import Target
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import strategy_of
@@ -29,7 +30,7 @@ def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
         has_knobs = any(
             row.candidates is not None and (row.is_for_integers or row.rewrites) for row in _rows(kernel, strategies)
         )
-    return (has_knobs or kernel.anchor in ANCHORS) and not custom and sums is not None
+    return (has_knobs or kernel.anchor in {*ANCHORS, Trait.RECURRENT}) and not custom and sums is not None
 
 
 def candidates(

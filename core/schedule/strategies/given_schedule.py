@@ -19,8 +19,9 @@ from graft.core.schedule.templates.rewrites import Rewrites, Rewritten
 from graft.core.schedule.templates.tiled_nests import plain_nests
 from graft.core.tensor_ir.ir import Buffer, Function
 from graft.core.tensor_ir.verifying.machine_check import machine_fault
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
-from graft.errors import ScheduleError
+from graft.errors import CompileError, ScheduleError
 
 NAME = "given"
 
@@ -29,8 +30,24 @@ def by_steps(kernel: Kernel, text: str, target: Target, rewrites: Rewrites) -> S
     """Return a kernel after the steps of a text, each of which proves that it is legal; first it may be rewritten.
 
     Raises ScheduleError that names the kernel, the line, the step and the reason where one cannot be taken, and that
-    names what the machine lacks.
+    names what the machine lacks. What `verify` says is asked once, behind all steps, and step by step if it refuses.
     """
+    try:
+        function, packed, taken, own = _after(kernel, text, target, rewrites)
+        verify(function)
+    except (CompileError, ScheduleError):
+        function, packed, taken, own = _after(kernel, text, target, rewrites, is_verified=True)
+    faults = (machine_fault(one, target.machine) for one in walk_statements(function.body))
+    if fault := next(filter(None, faults), ""):
+        raise ScheduleError(f"the schedule of kernel '{kernel.name}': {fault}", kernel=kernel.name)
+    function = replace(lowered(function), origin=kernel.origin)
+    return with_sources(Scheduled(function, packed, strategy=NAME, steps=print_schedule(taken)), own.sources)
+
+
+def _after(
+    kernel: Kernel, text: str, target: Target, rewrites: Rewrites, *, is_verified: bool = False
+) -> tuple[Function, dict[Buffer, np.ndarray], list[Step], Rewritten]:
+    """Return the function after the steps of a text, what these pack, they themselves, and what they begin with."""
     line = 0
     taken, packed, own = list[Step](), dict[Buffer, np.ndarray](), Rewritten(kernel, {})
     try:
@@ -41,8 +58,11 @@ def by_steps(kernel: Kernel, text: str, target: Target, rewrites: Rewrites) -> S
                 own = _rewritten(kernel, step, target, rewrites)
                 function = _plain(own)
                 packed = {one: own.kernel.constants[one] for one in own.kernel.constants if one not in kernel.constants}
-            else:
+            elif is_verified:
                 function = step.apply(function)
+            else:
+                step.check(function)
+                function = step.change(function)
             if isinstance(step, Pack):
                 packed |= _packed(own.kernel, step)
             taken.append(step)
@@ -51,11 +71,7 @@ def by_steps(kernel: Kernel, text: str, target: Target, rewrites: Rewrites) -> S
         raise ScheduleError(
             f"the schedule of kernel '{kernel.name}': {place}{error.message}", kernel=kernel.name, line=line
         ) from error
-    faults = (machine_fault(one, target.machine) for one in walk_statements(function.body))
-    if fault := next(filter(None, faults), ""):
-        raise ScheduleError(f"the schedule of kernel '{kernel.name}': {fault}", kernel=kernel.name)
-    function = replace(lowered(function), origin=kernel.origin)
-    return with_sources(Scheduled(function, packed, strategy=NAME, steps=print_schedule(taken)), own.sources)
+    return function, packed, taken, own
 
 
 def _plain(own: Rewritten) -> Function:

@@ -26,9 +26,10 @@ from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
+from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.templates.features import CYCLES, Features, features
+from graft.core.schedule.templates.rewrites import sum_in
 from graft.core.schedule.templates.space import first, points, schedules, text_of
-from graft.core.schedule.templates.tiled_sum import tiled_sum
 from graft.core.tuning.learnt_cost import LearntCost, Timed, Times, predicted, ship, trained
 from graft.core.tuning.race import race, undisturbed
 from graft.core.tuning.search import Workload
@@ -67,12 +68,12 @@ def workloads(text: str, target: Target, backend: LlvmBackend) -> list[Workload]
     compiled = compile_model(model(text)[0], Request(["llvm"], threads=1, tuned=False))
     groups = (RegionGroups(region, OPERATORS, target, backend) for region in compiled.regions.values())
     kernels = [Measured(one.kernel) for group in groups for one in group.every_kernel()]
-    return [one for one in workloads_of(kernels) if tiled_sum(one.kernel, target, apart=True) is not None]
+    return [one for one in workloads_of(kernels) if sum_in(one.kernel, target, TABLE.rewrites) is not None]
 
 
 def measured(workload: Workload, target: Target, builder: KernelBuilder) -> list[Timed]:
     """Return the times of a kernel's tiles, which run in turns."""
-    found, draw = tiled_sum(workload.kernel, target, apart=True), random.Random(workload.key)
+    found, draw = sum_in(workload.kernel, target, TABLE.rewrites), random.Random(workload.key)
     assert found is not None, workload
     every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
     few = every[: len(every) // 3]
@@ -142,7 +143,8 @@ def searched(workload: Workload, target: Target, builder: KernelBuilder, trees: 
     for cost in (Known(trees), None):
         stage, own = 0, None
         while stage < 2:
-            bench, wanted = builder.bench(workload), schedules(workload.kernel, target, stage, own, cost)
+            bench = builder.bench(workload)
+            wanted = schedules(workload.kernel, target, stage, own, cost, TABLE.rewrites)
             runs = [(one, run) for one in [own, *wanted][own is None :] if (run := bench.add(one)) is not None]
             outcome = race([run for _, run in runs], lambda: False)
             assert outcome is not None, workload

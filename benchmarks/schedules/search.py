@@ -31,9 +31,9 @@ from graft.core.schedule.parameters import (
     WinogradParameters,
     to_json,
 )
-from graft.core.schedule.templates.space import points, schedules, text_of, texts_of
-from graft.core.schedule.templates.tiled_nests import tiled_nests
-from graft.core.schedule.templates.tiled_sum import tiled_sum
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.templates.rewrites import sum_in
+from graft.core.schedule.templates.space import nests_in, points, schedules, text_of, texts_of
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.race import Run, race, undisturbed
 from graft.core.tuning.search import Bench, Workload
@@ -63,6 +63,8 @@ CASES = {
     "attention": (
         "x 1,8,128,64; k 1,8,64,128; v 1,8,128,64 : s = MatMul(x, k) p = Softmax<axis=-1>(s) y = MatMul(p, v)"
     ),
+    "product of bytes": ("x 128,512 uint8; w 512,512 int8 : t = MatMulInteger(x, w) s = Cast<to=1>(t) y = Relu(s)"),
+    "LSTM": "x 16,1,128; w 1,512,128; r 1,512,128; c 1,1024 : y = LSTM<hidden_size=128>(x, w, r, c)",
     "product 8x1024x1024": "x 8,1024; w 1024,1024 : t = MatMul(x, w) y = Relu(t)",
     "Softmax of 512": "x 256,512 : y = Softmax<axis=-1>(x)",
     "LayerNormalization": "x 128,768; a 768; c 768 : y = LayerNormalization(x, a, c)",
@@ -84,7 +86,7 @@ def kernel_of(source: onnx.ModelProto, target: Target) -> Kernel:
 
 def near_best(kernel: Kernel, target: Target, best: Parameters | None) -> Iterator[Parameters]:
     """Yield the tiles and the rewrites that are likely the best, or those near the best so far."""
-    yield from schedules(kernel, target, int(best is not None), best)
+    yield from schedules(kernel, target, int(best is not None), best, None, TABLE.rewrites)
     for stage in range(1, STAGES) if isinstance(best, REWRITES) else (0,) if best is None else ():
         yield from (one for one in candidates(kernel, target, stage, best) if isinstance(one, REWRITES))
 
@@ -115,7 +117,7 @@ def searched(kernel: Kernel, target: Target, bench: Bench, trials: int) -> tuple
 
 def everything(kernel: Kernel, target: Target) -> Iterator[ScheduleParameters]:
     """Yield the schedules of all tiles of a kernel, those of the fewest cycles first."""
-    found, nests = tiled_sum(kernel, target, apart=True), tiled_nests(kernel, target)
+    found, nests = sum_in(kernel, target, TABLE.rewrites), nests_in(kernel, target)
     if found is not None:
         every = sorted(points(found, target), key=lambda tile: found.cycles(tile, target.machine))
         yield from dict.fromkeys(text_of(found, kernel, tile) for tile in every)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graft.core.machine.target import Target
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import strategy_of
@@ -26,8 +27,10 @@ def is_tunable(kernel: Kernel, strategies: StrategyTable = TABLE) -> bool:
     has_knobs = any(row.candidates is not None for row in _rows(kernel, strategies))
     custom = any(is_custom(stage.buffer.dtype) for stage in kernel.stages)
     if sums is not None and sums.is_integer:
-        has_knobs = any(row.candidates is not None and row.is_for_integers for row in _rows(kernel, strategies))
-    return (has_knobs or kernel.anchor in ANCHORS) and not custom and sums is not None
+        has_knobs = any(
+            row.candidates is not None and (row.is_for_integers or row.rewrites) for row in _rows(kernel, strategies)
+        )
+    return (has_knobs or kernel.anchor in {*ANCHORS, Trait.RECURRENT}) and not custom and sums is not None
 
 
 def candidates(
@@ -43,7 +46,7 @@ def candidates(
     ``cost`` ranks tiles of the template, instead of the model of cycles.
     """
     own = _first(kernel, target, strategies) if stage == 0 else _more(kernel, target, stage, best, strategies)
-    steps = schedules(kernel, target, stage, best, cost) if is_tunable(kernel, strategies) else ()
+    steps = schedules(kernel, target, stage, best, cost, strategies.rewrites) if is_tunable(kernel, strategies) else ()
     return [one for one in dict.fromkeys((*own, *steps)) if one != best]
 
 

@@ -19,7 +19,7 @@ from graft.core.affine.text import parsed
 from graft.core.graph.view import ValueView
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.table import OperatorTable, Trait
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.table import TABLE
@@ -74,7 +74,7 @@ def tune_regions(
         for one in lowered:
             constants |= {value: ValueView(value).constant for value in one.inputs}
             bindings = _bindings(one.kernel, requested)
-            if bindings and one.kernel.anchor is not Trait.RECURRENT:
+            if bindings:
                 measured.append(Measured(one.kernel, bindings, groups.extents))
             unknown += not bindings
     touched = sum(array.nbytes for array in constants.values() if array is not None)

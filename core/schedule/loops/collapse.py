@@ -6,7 +6,7 @@ only the shape by which they are indexed changes. Extents may vary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from graft.core.operators.definition import build as b
@@ -44,7 +44,7 @@ def collapse_rows(kernel: Kernel) -> tuple[Kernel, dict[Buffer, Buffer]] | None:
     return changed, {one: old for old, one in new.items()}
 
 
-def with_sources(scheduled: Scheduled, sources: dict[Buffer, Buffer]) -> Scheduled:
+def with_sources(scheduled: Scheduled, sources: Mapping[Buffer, Buffer]) -> Scheduled:
     """Return a kernel's schedule with packed constants named by the buffers before it was changed."""
     packed = {sources.get(buffer, buffer): contents for buffer, contents in scheduled.packed.items()}
     return replace(scheduled, packed=packed)

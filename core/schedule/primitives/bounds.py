@@ -7,13 +7,14 @@ Parallel Computing", 1996, chapter 9).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from graft.core.affine.linear import Linear
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.dependence import accesses, conflicts, reads_written
 from graft.core.schedule.primitives.loop_order import perfect_nest, renamed
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.step import (
     Step,
     all_reach,
@@ -296,25 +297,33 @@ def conjuncts(condition: ir.Expression | None) -> Iterator[ir.Expression]:
         case ir.Binary("and", left, right):
             yield from conjuncts(left)
             yield from conjuncts(right)
+        case ir.Broadcast(value):
+            yield from conjuncts(value)
         case _:
             yield condition
+
+
+def mask_of(conditions: Iterable[ir.Expression], lanes: int) -> ir.Expression | None:
+    """Return what holds where all of some conditions do, in so many lanes; None if there are none."""
+    return b.all_of([wide(one, lanes) for one in conditions])
 
 
 def without(body: ir.Statement, known: Collection[ir.Expression]) -> ir.Statement:
     """Return a statement in which some conjuncts of its conditions and masks are known to hold."""
 
-    def left(condition: ir.Expression | None) -> ir.Expression | None:
-        rest = [one for one in conjuncts(condition) if one not in known]
-        return b.all_of(rest)
+    def left(condition: ir.Expression | None, lanes: int = 1) -> ir.Expression | None:
+        return mask_of((one for one in conjuncts(condition) if one not in known), lanes)
 
     def expression(node: ir.Expression) -> ir.Expression:
         if isinstance(node, ir.Select) and left(node.condition) is None:
             return node.on_true
-        return replace(node, mask=left(node.mask)) if isinstance(node, ir.Load) and node.mask is not None else node
+        if isinstance(node, ir.Load) and node.mask is not None:
+            return replace(node, mask=left(node.mask, node.type.lanes))
+        return node
 
     def statement(one: ir.Statement) -> ir.Statement:
         if isinstance(one, ir.Store) and one.mask is not None:
-            return replace(one, mask=left(one.mask))
+            return replace(one, mask=left(one.mask, one.mask.type.lanes))
         if isinstance(one, ir.If) and one.else_body is None:
             rest = left(one.condition)
             return one.then_body if rest is None else replace(one, condition=rest)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts, mask_of
 from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, bounded, combine, index, with_body
@@ -61,7 +60,8 @@ class Pack(Step):
             if exists is None or bounds is None or bounds[1] >= count * self.width:
                 return node
             rest = [one for one in conjuncts(node.mask) if at_least_zero(one, simplifier) != exists]
-            return replace(node, mask=b.all_of(rest))  # where it does not, there are zeros in the last panel
+            # Where it does not, there are zeros in the last panel.
+            return replace(node, mask=mask_of(rest, node.type.lanes))
 
         body = visit.map_statement(function.body, visit.ExpressionMap(unmasked))
         body = visit.map_accesses(body, {buffer}, own)

@@ -26,6 +26,7 @@ from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline, PipelineAsync
 from graft.core.schedule.primitives.prefetch import Prefetch
 from graft.core.schedule.primitives.reindexing import Pad, ReindexCacheRead
+from graft.core.schedule.primitives.rewrite import Rewrite
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor, Subtotal
 from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
@@ -39,7 +40,7 @@ from graft.errors import ScheduleError
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
     Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
-    ReindexCacheRead, Pad, Skip, Prefetch, PipelineAsync, Subtotal, Count,
+    ReindexCacheRead, Pad, Skip, Prefetch, PipelineAsync, Subtotal, Count, Rewrite,
 )  # fmt: skip
 MACHINE = "machine "
 INPUT = "@"

@@ -8,8 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from graft.core.affine.linear import Linear
-from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts, mask_of
 from graft.core.schedule.primitives.coverage import covers
 from graft.core.schedule.primitives.dependence import accesses, conflicts
 from graft.core.schedule.primitives.step import (
@@ -481,7 +480,7 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
             if not holds(place) or not holds(combine("sub", combine("sub", extent, 1), place)):
                 loose |= visit.free_variables(place)
         needed = [one for one in conjuncts(inside) if not loose.isdisjoint(visit.free_variables(one))]
-        return replace(node, mask=b.all_of([*conjuncts(node.mask), *needed]))
+        return replace(node, mask=mask_of([*conjuncts(node.mask), *needed], node.type.lanes))
 
     return visit.map_statement(body, visit.ExpressionMap(rule))
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.primitives.plain_nest import plain_nest, plain_sum
+from graft.core.schedule.primitives.plain_nest import Product, plain_nest, plain_sum
+from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.tensor_ir.ir import Binary, Function, Stage
@@ -35,8 +36,8 @@ def sum_of(kernel: Kernel) -> Epilogue | None:
     return epilogue if epilogue.anchor.value.operator == "mul" else None
 
 
-def plain_products(kernel: Kernel, epilogue: Epilogue) -> Function:
-    """Return the plain loops of a sum of products, and of what is fused behind it."""
+def plain_products(kernel: Kernel, epilogue: Epilogue, multiply: Product = multiply_add) -> Function:
+    """Return the plain loops of a sum of products, which ``multiply`` adds, and of what is fused behind it."""
     axes, reduced = names_of(epilogue.anchor)
     return plain_sum(
         kernel.name,
@@ -46,6 +47,7 @@ def plain_products(kernel: Kernel, epilogue: Epilogue) -> Function:
         reduced,
         (kernel.inputs, kernel.outputs),
         copies=epilogue.is_heavy,
+        multiply=multiply,
     )
 
 

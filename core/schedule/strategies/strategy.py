@@ -8,7 +8,7 @@ read these rows; there is no second list of strategies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -22,6 +22,7 @@ from graft.core.schedule.parameters import Parameters, ScheduleParameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.strategies.given_schedule import by_steps
+from graft.core.schedule.templates.rewrites import Rewrites
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -111,7 +112,7 @@ class Strategy:
     anything, whether float32 factors are rounded to bfloat16; None: the kernel will be refused when it is built. It
     ``varies`` if it is for kernels with extents that are known only when they run, and for no others; None: it is for
     all. ``switch``, one
-    of `SWITCHES`, leaves it out.
+    of `SWITCHES`, leaves it out. ``rewrites`` are those that its schedules begin with, or those of templates.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Strategy:
     rounds: Callable[[Anchor, Target], bool | None] = never
     varies: bool | None = False
     switch: str = ""
+    rewrites: Rewrites = field(default_factory=dict)
 
     def takes(self, anchor: Anchor, target: Target) -> Answer:
         """Return whether the strategy is wanted and applies."""
@@ -161,6 +163,11 @@ class StrategyTable:
         for name in names:
             if names.count(name) > 1:
                 raise GraftError(f"strategy '{name}' is in the table twice; give one of them another name", name=name)
+
+    @property
+    def rewrites(self) -> Rewrites:
+        """The rewrites of all rows by their names."""
+        return {name: rewrite for row in self.rows for name, rewrite in row.rewrites.items()}
 
     def of(self, trait: Trait) -> Iterator[Strategy]:
         """Yield the strategies for anchors of a trait."""
@@ -209,7 +216,7 @@ class StrategyTable:
         Where a schedule is given as text, that is taken instead; ScheduleError says why it cannot be.
         """
         if isinstance(anchor.parameters, ScheduleParameters):
-            return by_steps(anchor.kernel, anchor.parameters.steps, target.machine)
+            return by_steps(anchor.kernel, anchor.parameters.steps, target, self.rewrites)
         refusals = dict[str, Reject]()
         for row, refused, cycles in self.answers(anchor, target):
             found = row.built(anchor, target) if refused is None else refused

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
@@ -13,10 +14,12 @@ from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.schedule_text import INPUT, print_schedule
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
-from graft.core.schedule.templates.descent import Space
+from graft.core.schedule.templates.descent import Point, Space
 from graft.core.schedule.templates.features import Features, features
-from graft.core.schedule.templates.tiled_nests import TiledNests, tiled_nests
-from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
+from graft.core.schedule.templates.recurrent_nests import recurrent_nests
+from graft.core.schedule.templates.rewrites import Rewrites, sum_in
+from graft.core.schedule.templates.tiled_nests import tiled_nests
+from graft.core.schedule.templates.tiled_sum import Tile, TiledSum
 
 FIRST = 8
 """Tiles that are measured first ..."""
@@ -34,6 +37,18 @@ UNROLL = 4
 """Terms that are written out of a sum of many."""
 
 
+class Tiled(Protocol[Point]):
+    """A kernel as nests, and its tiles."""
+
+    def first(self) -> list[Point]:
+        """Return all tiles, the likely best first."""
+        ...
+
+    def steps(self, tile: Point) -> Iterator[Step]:
+        """Yield the schedule."""
+        ...
+
+
 class Cost(Protocol):
     """A model of cost that has learnt."""
 
@@ -46,16 +61,22 @@ class Cost(Protocol):
 
 
 def schedules(
-    kernel: Kernel, target: Target, stage: int, best: Parameters | None, cost: Cost | None = None
+    kernel: Kernel,
+    target: Target,
+    stage: int,
+    best: Parameters | None,
+    cost: Cost | None = None,
+    rewrites: Rewrites = MappingProxyType({}),
 ) -> list[ScheduleParameters]:
     """Return the schedules of a kernel that are worth measuring in a stage of tuning, the likely fastest first.
 
     Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that no
-    template takes, nor near what is no point of it.
+    template takes, nor near what is no point of it. A sum of products is tiled after the first of the ``rewrites`` that
+    takes it.
     """
-    found, own = tiled_sum(kernel, target), of_family(best, ScheduleParameters)
+    found, own = sum_in(kernel, target, rewrites), of_family(best, ScheduleParameters)
     if found is None:
-        nests = tiled_nests(kernel, target)
+        nests = nests_in(kernel, target)
         if nests is None or (stage and own is None):
             return []
         return texts_of(nests, own) if stage else texts_of(nests)[:FIRST]
@@ -73,7 +94,12 @@ def schedules(
     return [one for one in texts if stage == 0 or one != own]
 
 
-def texts_of(found: TiledNests, best: ScheduleParameters | None = None) -> list[ScheduleParameters]:
+def nests_in(kernel: Kernel, target: Target) -> Tiled[Any] | None:
+    """Return a kernel that is no sum of products as nests; None if it is of another form."""
+    return tiled_nests(kernel, target) or recurrent_nests(kernel, target)
+
+
+def texts_of(found: Tiled[Point], best: ScheduleParameters | None = None) -> list[ScheduleParameters]:
     """Return the schedules of all tiles, the likely best first, or of those near ``best`` if that is given."""
     texts = {tile: ScheduleParameters(print_schedule([*found.steps(tile)])) for tile in found.first()}
     if best is not None:
@@ -86,7 +112,7 @@ def text_of(found: TiledSum, kernel: Kernel, tile: Tile) -> ScheduleParameters:
     """Return the schedule of a tile, in which constants are called by their numbers: in other models by other names."""
     numbers = {buffer.name: f"{INPUT}{number}" for number, buffer in enumerate(kernel.inputs)}
     steps = found.steps(tile)
-    return ScheduleParameters(print_schedule([_unnamed(one, numbers) for one in steps]))
+    return ScheduleParameters(found.text([_unnamed(one, numbers) for one in steps]))
 
 
 def _unnamed(step: Step, numbers: Mapping[str, str]) -> Step:

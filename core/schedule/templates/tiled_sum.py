@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -23,9 +24,12 @@ from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, S
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.plain_nest import Product
+from graft.core.schedule.primitives.rewrite import Rewrite
 from graft.core.schedule.primitives.rfactor import Subtotal
 from graft.core.schedule.primitives.schedule_text import print_schedule, take
 from graft.core.schedule.primitives.staging import CacheRead, ComputeAt
+from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.convolution import convolution_of
@@ -125,6 +129,10 @@ class TiledSum:
     """Those of the machine."""
     apart: int = 1
     """How far elements of a vector lie apart in windows of many channels: so many vectors are loaded for one."""
+    multiply: Product = multiply_add
+    """What adds a product to a sum."""
+    rewrite: str = ""
+    """The name of the rewrite that made the kernel what it is, "" if none did."""
 
     @property
     def last(self) -> str:
@@ -136,12 +144,17 @@ class TiledSum:
         steps = tuple(self.steps(tile))
         buffers = {buffer.name: buffer for buffer in kernel.constants}
         packs = {buffers[step.buffer]: step for step in steps if isinstance(step, Pack)}
+        plain = partial(plain_products, kernel, self.epilogue, self.multiply)
         return Scheduled(
-            lambda: replace(lowered(take(plain_products(kernel, self.epilogue), steps)), origin=kernel.origin),
+            lambda: replace(lowered(take(plain(), steps)), origin=kernel.origin),
             {buffer: step.contents(kernel.constants[buffer]) for buffer, step in packs.items()},
             knobs={"vectors": tile.vectors, **({tile.rows: tile.count} if tile.rows else {}), "order": tile.order},
-            steps=print_schedule(steps),
+            steps=self.text(steps),
         )
+
+    def text(self, steps: Sequence[Step]) -> str:
+        """Return the text of a schedule of the kernel as it was before it was rewritten."""
+        return print_schedule([*([Rewrite(self.rewrite)] if self.rewrite else []), *steps])
 
     def cycles(self, tile: Tile, machine: Machine) -> float:
         """Return about how many cycles the sums take: those of a step of a tile, times the steps of all tiles.
@@ -395,8 +408,8 @@ class TiledSum:
         return found
 
 
-def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
-    """Return the sum of products that a kernel is; None for others."""
+def tiled_sum(kernel: Kernel, target: Target, multiply: Product = multiply_add) -> TiledSum | None:
+    """Return the sum of products, which ``multiply`` adds, that a kernel is; None for others."""
     epilogue = None if target.machine.is_device else sum_of(kernel)
     if epilogue is None:
         return None
@@ -415,7 +428,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     found = convolution_of(anchor)
     slides = found is not None and found.has_few_channels
     most = GATHERED if found is not None and found.window.is_first else PAIRS
-    if not (total.is_float or slides):
+    if not (total.is_float or slides or multiply is not multiply_add):
         return None
     last = last_of({name: known[name] for name in axes})
     along = anchor.axes[axes.index(last)]
@@ -445,6 +458,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         not target.machine.masks,
         target.machine.registers,
         steps,
+        multiply,
     )
 
 

@@ -25,6 +25,7 @@ from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.products.tiling import Ranked, lanes_of, ranked_tiles, split_evenly, with_dot
+from graft.core.schedule.strategies.contractions.word_products import WORDS, words
 from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.anchors import VARIES
@@ -159,5 +160,12 @@ def rounds(anchor: Anchor, target: Target) -> bool | None:
 
 
 STRATEGY = Strategy(
-    "blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds, varies=None
+    "blocked_product",
+    frozenset({Trait.CONTRACTION}),
+    _build,
+    always,
+    candidates,
+    rounds=rounds,
+    varies=None,
+    rewrites={WORDS: words},
 )

@@ -17,8 +17,9 @@ from graft.core.schedule.products.factors import USUAL_VECTORS
 from graft.core.schedule.products.product_axes import analyse
 from graft.core.schedule.products.tiling import RegisterTile, ranked_tiles, split_evenly
 from graft.core.schedule.strategies.convolutions.direct_convolution import channels_innermost
-from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten
+from graft.core.schedule.strategies.convolutions.flat_images import flatten
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.templates.rewrites import Rewritten
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 
 MOST_WASTED = 1.05
@@ -31,6 +32,7 @@ WIDE = 6
 """... if it has so many vectors."""
 FEW_TILES = 4
 """Tiles of channels below which no copy of pixels pays, since so few read it."""
+FLAT_PIXELS = "flat_pixels"
 PLACES = 2
 """Rows that begin at so few places of a way of the first-level cache are copied (Zen 5)."""
 
@@ -39,8 +41,7 @@ PLACES = 2
 class _Pixels:
     """A convolution over flat pixels taken apart."""
 
-    flat: Flattened
-    kernel: Kernel
+    flat: Rewritten
     tiled: TiledSum
     target: Target
 
@@ -106,8 +107,17 @@ class _Pixels:
         tiles, rows = -(-self.channels // own.rows), list(self.tiled.axes)[-2]
         shape = Tile(own.vectors, rows if own.rows > 1 else "", own.rows, unroll=own.unroll)
         shape = replace(shape, near=tiles >= FEW_TILES and self.lies_apart, span=self.span(own.unroll))
-        made = self.tiled.scheduled(self.kernel, shape)
-        return with_sources(replace(made, steps=""), self.flat.original)
+        return with_sources(self.tiled.scheduled(self.flat.kernel, shape), self.flat.sources)
+
+
+def flat_pixels(kernel: Kernel, target: Target) -> Rewritten | None:
+    """Return a convolution of single pixels whose channels come first, with all pixels of an image as one axis."""
+    anchor = Anchor(kernel)
+    found, stages = anchor.convolution, anchor.stages
+    if found is None or stages is None or not found.window.is_pointwise or not found.window.reads_channels_first:
+        return None
+    flat = flatten(kernel, (channels_innermost(stages[0], found.window), *stages[1:]), found.window.groups)
+    return None if flat is None else Rewritten(replace(flat.kernel, stages=flat.stages, anchor_stage=0), flat.original)
 
 
 def _taken(anchor: Anchor, target: Target) -> _Pixels | Reject:
@@ -122,17 +132,13 @@ def _taken(anchor: Anchor, target: Target) -> _Pixels | Reject:
         return Reject("dtype", "products are rounded, or not in float32")
     if not (target.machine.masks or target.machine.masked_loads) or not target.machine.caches:
         return Reject("unavailable", "the machine reads no vector in part, as at the end of an image, or has no caches")
-    stages = (channels_innermost(anchor.stages[0], found.window), *anchor.stages[1:])
-    flat = flatten(anchor.kernel, stages, found.window.groups)
-    if flat is None:
-        return OTHER_FORM
-    kernel = replace(flat.kernel, stages=flat.stages, anchor_stage=0)
-    tiled = tiled_sum(kernel, target)
-    if tiled is None or len(tiled.reduced) != 1 or 0 in tiled.axes.values():
+    flat = flat_pixels(anchor.kernel, target)
+    tiled = None if flat is None else tiled_sum(flat.kernel, target)
+    if flat is None or tiled is None or len(tiled.reduced) != 1 or 0 in tiled.axes.values():
         return OTHER_FORM
     if tiled.axes[tiled.last] < tiled.lanes:
         return Reject("size", "an image has fewer pixels than a vector")
-    return _Pixels(flat, kernel, tiled, target)
+    return _Pixels(flat, replace(tiled, rewrite=FLAT_PIXELS), target)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
@@ -150,5 +156,5 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return OTHER_FORM if isinstance(taken, Reject) or tile is None else taken.scheduled(tile)
 
 
-STRATEGY = Strategy("pointwise_tiles", CONVOLUTIONS, _build, _applies)
+STRATEGY = Strategy("pointwise_tiles", CONVOLUTIONS, _build, _applies, rewrites={FLAT_PIXELS: flat_pixels})
 """Takes those whose images fill their vectors; the others are products (`direct_convolution`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from graft.core.machine.target import Target, target_named
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.parameters import ContractionParameters
+from graft.core.schedule.parameters import ContractionParameters, ScheduleParameters
 from graft.core.schedule.primitives.schedule_text import apply_schedule, print_schedule
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.convolutions import pointwise_tiles
@@ -18,6 +19,8 @@ from graft.core.schedule.templates import tiled_sum
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tuning.candidates import candidates
+from graft.errors import ScheduleError
 from tests.core.schedule.convolutions import NARROW, WIDE, check, convolution
 
 OVERLAPPING = target_named("x86-64-v3")
@@ -51,6 +54,34 @@ def test_each_step_is_legal_and_has_a_text(
     checked = pointwise_tiles.STRATEGY.build(Anchor(kernel), target)
     assert isinstance(plain, Scheduled) and isinstance(checked, Scheduled)
     assert str(plain.function) == str(checked.function)
+
+
+@pytest.mark.parametrize(("kernel", "_"), TAKEN.values(), ids=TAKEN)
+def test_a_text_that_rewrites_the_kernel_first_gives_the_same_loops(kernel: Kernel, _: list[np.ndarray]) -> None:
+    own = schedule(kernel, WIDE)
+    given = schedule(kernel, WIDE, ScheduleParameters(own.steps))
+    assert own.steps.startswith("rewrite flat_pixels\n") and given.steps == own.steps
+    assert str(given.function) == str(own.function)
+    packed = {buffer: own.packed.get(buffer, kernel.constants.get(buffer)) for buffer in given.packed}
+    assert all((given.packed[one] == array.reshape(given.packed[one].shape)).all() for one, array in packed.items())
+
+
+def test_a_search_has_tiles_of_whole_images() -> None:
+    found = candidates(TAKEN["pixels of a row that fill no vector"][0], WIDE, 0, None)
+    texts = [one.steps for one in found if isinstance(one, ScheduleParameters)]
+    assert texts and all(one.startswith("rewrite flat_pixels\n") for one in texts)
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("parallel n\nrewrite flat_pixels\n", "line 2: cannot 'rewrite flat_pixels': the loops are there already"),
+    ("rewrite pixels\n", "line 1: cannot 'rewrite pixels': there is no such rewrite; there are flat_pixels"),
+    ("rewrite flat_pixels\nsplit y 4 -> y0 y\n", "line 2: cannot 'split y 4 -> y0 y': there is no loop 'y'"),
+])  # fmt: skip
+def test_why_a_text_is_refused_is_said(text: str, reason: str) -> None:
+    with pytest.raises(ScheduleError, match=re.escape(reason)):
+        schedule(TAKEN["one axis, and a long sum"][0], WIDE, ScheduleParameters(text))
+    with pytest.raises(ScheduleError, match="cannot 'rewrite flat_pixels': it is not for this kernel"):
+        schedule(convolution((1, 8, 10, 10), (8, 8, 3, 3))[0], WIDE, ScheduleParameters("rewrite flat_pixels\n"))
 
 
 def buffers(kernel: Kernel) -> set[str]:

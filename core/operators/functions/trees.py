@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -17,6 +17,8 @@ COMPARISONS = ("LessOrEqual", "Less", "GreaterOrEqual", "Greater", "Equal", "Equ
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 MOST_LEVELS = 256
+FULL = 4
+"""Places of full trees for each node at the most: more would leave the caches."""
 
 
 @dataclass(frozen=True)
@@ -130,24 +132,36 @@ def _of_leaves(f: Body, targets: int, empty: float) -> Trees:
 
 
 def _walked(f: Body, trees: Trees) -> str:
-    """Return the weights ``[row, tree, target]`` of the leaves that the rows of the input come to."""
-    levels = trees.levels
+    """Return the weights ``[row, tree, target]``, of one target ``[row, tree]``, of the leaves that the rows come to.
+
+    A place is the number of a node among those of its level, twice that of its parent and one more on the true side,
+    while not many more places than nodes come of that; else among all nodes, which a table of both ends tells.
+    """
+    levels, count = trees.levels, len(trees.roots)
     f.require(levels < MOST_LEVELS, f"its trees have cycles, or {MOST_LEVELS} levels and more")
     x = f.cast(f.input(0), TensorProto.FLOAT)
-    shape = f.concatenated(f.extent(x, 0), f.ints(len(trees.roots)), axis=0)
-    at = f("Expand", f.constant(trees.roots.astype(np.int64)), shape)
-    tables = [f.constant(array) for array in (trees.feature, trees.split, trees.true, trees.false)]
+    ends, is_full = np.stack([trees.false, trees.true], axis=-1), count << levels <= FULL * len(trees.feature)
     modes = sorted(set(trees.mode.tolist()) - {-1})
-    mode = f.constant(trees.mode) if len(modes) > 1 else ""
-    missing = f.constant(trees.missing.astype(np.bool_)) if trees.missing.any() else ""
+    nodes, at = trees.roots, ""  # what places stand for, and those of the rows: at first all at the roots
+
+    def told(table: np.ndarray) -> str:
+        own = f.constant(table[nodes])
+        return f("Gather", own, at) if at else own
+
     for _ in range(levels):
-        feature, split, true, false = (f("Gather", table, at) for table in tables)
-        value = f("GatherElements", x, feature, axis=1)
-        goes = _compared(f, value, split, modes, mode and f("Gather", mode, at))
-        if missing:
-            goes = f("Or", goes, f("And", f("IsNaN", value), f("Gather", missing, at)))
-        at = f("Where", goes, true, false)
-    return f("Gather", f.constant(trees.weights), at)
+        feature = told(trees.feature.astype(np.int64))
+        value = f("GatherElements", x, feature, axis=1) if at else f("Gather", x, feature, axis=1)
+        goes = _compared(f, value, told(trees.split), modes, told(trees.mode) if len(modes) > 1 else "")
+        if trees.missing.any():
+            goes = f("Or", goes, f("And", f("IsNaN", value), told(trees.missing.astype(np.bool_))))
+        twice = f("Add", at, at) if at else f.constant(2 * np.arange(count))
+        at, nodes = f("Add", twice, f.cast(goes, TensorProto.INT64)), ends[nodes].reshape(-1)
+        if not is_full:
+            at, nodes = f("Gather", f.constant(nodes.astype(np.int64)), at), np.arange(len(ends))
+    if not at:
+        at = f("Expand", f.constant(np.arange(count)), f.concatenated(f.extent(x, 0), f.ints(count), axis=0))
+    weights = trees.weights[nodes]
+    return f("Gather", f.constant(weights[:, 0] if weights.shape[1] == 1 else weights), at)
 
 
 def _compared(f: Body, value: str, split: str, modes: list[int], mode: str) -> str:
@@ -161,12 +175,26 @@ def _compared(f: Body, value: str, split: str, modes: list[int], mode: str) -> s
     return goes
 
 
+def _totals(f: Body, trees: Trees, reduce: str) -> str:
+    """Return ``[row, target]``, from a weight for each tree where all have one target, and as many trees each."""
+    targets, says = trees.weights.shape[1], trees.weights != 0
+    for _ in range(trees.levels):
+        says = says | says[trees.true] | says[trees.false]
+    only = says[trees.roots].argmax(axis=1)
+    each = np.bincount(only, minlength=targets)
+    is_apart = reduce == "ReduceSum" and says[trees.roots].sum(axis=1).max() <= 1 and np.ptp(each) == 0
+    if targets > 1 and not is_apart:
+        return f(reduce, _walked(f, trees), f.ints(1), keepdims=0)
+    roots, weights = trees.roots[np.argsort(only, kind="stable")], trees.weights.sum(axis=1, keepdims=True)
+    found = _walked(f, replace(trees, roots=roots, weights=weights))
+    return f(reduce, f.reshaped(found, 0, targets, len(roots) // targets), f.ints(2), keepdims=0)
+
+
 def _scores(f: Body, trees: Trees, aggregate: str) -> str:
     """Return ``[row, target]``, with what every row begins with."""
-    found = _walked(f, trees)
     reduce = {"SUM": "ReduceSum", "AVERAGE": "ReduceSum", "MIN": "ReduceMin", "MAX": "ReduceMax"}
     f.require(aggregate in reduce, f"aggregate_function is {aggregate!r}, where one of {', '.join(reduce)} is expected")
-    total = f(reduce[aggregate], found, f.ints(1), keepdims=0)
+    total = _totals(f, trees, reduce[aggregate])
     if aggregate == "AVERAGE":
         total = f("Div", total, f.like(len(trees.roots), total))
     if aggregate in ("MIN", "MAX"):  # of targets that no leaf reached says nothing
@@ -205,8 +233,7 @@ def _classifier(f: Body) -> None:
         return
     f.require(int(ids[0]) == 0 or transform != "NONE", "scores of the second class alone are not lowered")
     trees = _numbered(f, "class", 2, 0.0)
-    chosen = f.reshaped(f("ReduceSum", _walked(f, trees), f.ints(1), keepdims=0), 0, 2)
-    second = f.sliced(chosen, 1, int(ids[0]), int(ids[0]) + 1)
+    second = _totals(f, replace(trees, weights=trees.weights[:, [int(ids[0])]]), "ReduceSum")
     if base.size:
         second = f("Add", second, f.constant(base[-1:]))
     positive = bool((weights >= 0).all())

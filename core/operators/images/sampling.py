@@ -406,12 +406,15 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
         (inner[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis] for axis in range(rank)
     ]
     loops = b.variables(len(inner), "k")
-    rest: Expression = Load(indices, loops)
-    places: list[Expression] = []
-    for extent in reversed((inner[1], *image)):
-        places.insert(0, b.modulo(rest, extent))
-        rest = b.divide(rest, extent)
-    at = [b.clamp(place, extent) for place, extent in zip((rest, *places), b.dims(target), strict=True)]
+    first, *others = b.dims(target)
+    rest = b.clamp(Load(indices, loops), first * inner[1] * math.prod(image))
+    at: list[Expression] = []
+    for within, extent in zip((*reversed(image), inner[1]), reversed(others), strict=True):
+        others_before = b.divide(rest, within)
+        place = b.subtract(rest, b.multiply(others_before, within))  # no modulo: in an offset the quotients cancel
+        at.insert(0, place if within <= extent else b.clamp(place, extent))
+        rest = others_before
+    at.insert(0, rest)
     over = tuple(Axis(variable, b.index(extent)) for variable, extent in zip(loops, inner, strict=True))
     scatter = Scatter(over, tuple(at), "set", Load(source, loops))
     return (Stage(target, b.variables(len(inner)), b.constant(0, target.dtype), order=scatter),)

@@ -95,11 +95,18 @@ def _tile(tiled: TiledSum, target: Target) -> Tile:
     moves = tiled.overlaps and tiled.skewed is not None and tiled.skewed[1] > 1
     order = 1 if window <= SMALL_WINDOW or moves else 0
     all_of_order = [tile for tile in points(tiled, target, [unroll]) if tile.order == order]
-    skewed = [tile for tile in all_of_order if tile.skew and tile.vectors * tile.count * window <= MOST_TERMS]
+    skewed = [tile for tile in all_of_order if tile.skew and tile.vectors * tile.count * _written(tiled) <= MOST_TERMS]
     results = math.prod(tiled.axes.get(axis, 1) for axis in "zyx")  # 0 where it varies
     is_long = window > MOST_OF_WINDOW and 0 < results < window
     found = (not is_long and skewed) or [tile for tile in all_of_order if not tile.skew]
     return min(found, key=lambda tile: tiled.cycles(tile, target.machine))
+
+
+def _written(tiled: TiledSum) -> int:
+    """Return the terms of a window that skewed tiles write out: those along its sliding axis, and inside."""
+    names = list(tiled.reduced)
+    inside = names[names.index(f"k{tiled.skewed[0]}") :] if tiled.skewed else []
+    return math.prod(tiled.reduced[name] for name in inside)
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:

@@ -167,8 +167,10 @@ def _in_lines(body: ir.Statement, group: Sequence[ir.Stage], machine: Machine) -
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
     lanes = lanes_of(kinds, machine)
+    if rows and rows[-1].is_known:  # a part of a register, where rows are shorter than one
+        lanes = min(lanes, 1 << max(0, rows[-1].extent.bit_length() - 1))
     is_shared = time.is_open or prod(axis.extent for axis in (*rows, time)) >= machine.costs.task
-    if not rows or dimension == len(first.axes) - 1 or lanes == 1 or (rows[-1].is_known and rows[-1].extent < lanes):
+    if not rows or dimension == len(first.axes) - 1 or lanes == 1:
         return taken(body, shared(rows, machine) if is_shared and rows else (), rows)
     # More of a cache line's neighbours are touched at one time where one stage alone has registers.
     wide = lanes * BESIDE if len(group) == 1 and rows[-1].extent >= PIECE * lanes else lanes

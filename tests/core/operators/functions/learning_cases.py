@@ -121,15 +121,15 @@ for pt in "NONE", "LOGISTIC", "SOFTMAX":
 
 def forest(
     *, kind: str = "target", targets: int = 1, modes: tuple[str, ...] = ("BRANCH_LEQ",), positive: bool = False,
-    missing: bool = False,
+    missing: bool = False, levels: int = 3, leaves: float = 0.2, boosted: bool = False,
 ) -> dict[str, list[Any]]:  # fmt: skip
-    """Return the attributes of three random trees of up to three levels."""
+    """Return the attributes of three random trees; ``boosted`` ones have weights of one target each."""
     rows: list[dict[str, Any]] = []
     weights: list[dict[str, Any]] = []
 
     def grow(tree: int, first: int, depth: int) -> int:
         number = len(rows) - first
-        leaf = depth == 0 or random.random() < 0.2
+        leaf = depth == 0 or random.random() < leaves
         row: dict[str, Any] = {
             "treeids": tree, "nodeids": number, "featureids": int(random.integers(0, 4)),
             "values": float(random.standard_normal() * 0.4), "modes": "LEAF" if leaf else str(random.choice(modes)),
@@ -138,7 +138,7 @@ def forest(
         }  # fmt: skip
         rows.append(row)
         if leaf:
-            for target in range(targets):
+            for target in [tree % targets] if boosted else range(targets):
                 weight = abs(random.standard_normal()) / 6 if positive else random.standard_normal()
                 weights.append({"ids": target, "treeids": tree, "nodeids": number, "weights": float(weight)})
         else:
@@ -146,7 +146,7 @@ def forest(
         return number
 
     for tree in range(3):
-        grow(tree, len(rows), 3)
+        grow(tree, len(rows), levels)
     nodes = {f"nodes_{name}": [row[name] for row in rows] for name in rows[0]}
     return nodes | {f"{kind}_{name}": [row[name] for row in weights] for name in weights[0]}
 
@@ -291,3 +291,18 @@ for kind, counts, chances in (
         {"x": x},
         [("l", TensorProto.INT64), "y"],
     )
+
+boosted = forest(targets=3, kind="class", boosted=True)
+add(
+    "TreeCls3 boosted",
+    node("TreeEnsembleClassifier", ["x"], ["l", "y"], classlabels_int64s=[2, 4, 6], **boosted),
+    {"x": xs},
+    [("l", TensorProto.INT64), "y"],
+    symbols={"x": ("N", None)},
+)
+add(
+    "TreeReg of few nodes",
+    node("TreeEnsembleRegressor", ["x"], ["y"], n_targets=1, **forest(levels=12, leaves=0.4)),
+    {"x": xs},
+    ["y"],
+)

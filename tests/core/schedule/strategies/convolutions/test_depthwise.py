@@ -121,6 +121,14 @@ def test_a_large_window_is_not_written_out() -> None:
     assert len(str(scheduled.function)) < 50_000
 
 
+def test_planes_of_a_window_that_no_tile_slides_along_are_not_written_out() -> None:
+    kernel, arrays = convolution((1, 2, 4, 16, 16), (2, 1, 7, 7, 7), pads=[3] * 6, group=2)
+    scheduled = schedule(kernel, WIDE)
+    assert (scheduled.knobs["y"], "unroll kz" in (scheduled.steps or "")) == (16, False)
+    (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("pads", "is_written_out"), [(1, False), (7, True)])
 def test_a_window_of_more_terms_than_results_is_not_written_out(pads: int, is_written_out: bool) -> None:
     kernel, _ = convolution((1, 2, 14, 14), (2, 1, 14, 14), pads=[pads] * 4, group=2)

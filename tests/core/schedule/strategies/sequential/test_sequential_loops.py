@@ -81,7 +81,7 @@ def check(text: str, given_arrays: Mapping[str, np.ndarray] | None = None) -> Fu
 
 
 @EXAMPLES
-@given(st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 5, 16, 37]), st.sampled_from(["t", "t - 1"]))
+@given(st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 3, 5, 16, 37]), st.sampled_from(["t", "t - 1"]))
 def test_a_scan_of_lines_agrees_with_its_stages(rows: int, steps: int, columns: int, read: str) -> None:
     check(SUMS.format(shape=f"{rows}, {steps}, {columns}", read=read))
 
@@ -174,6 +174,11 @@ def test_a_scan_takes_lines_side_by_side_in_vectors_of_the_machine() -> None:
     narrow = schedule(kernel, target_named("x86-64-v3")).function
     assert "broadcast(float32(0.5), 16)" in str(wide)
     assert "broadcast(float32(0.5), 8)" in str(narrow)
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(8, 8), (7, 4), (3, 2)])
+def test_a_scan_of_few_lines_takes_them_in_a_part_of_a_register(columns: int, lanes: int) -> None:
+    assert f"broadcast(float32(0.5), {lanes})" in str(function_of(SUMS.format(shape=f"2, 3, {columns}", read="t"))[1])
 
 
 @pytest.mark.parametrize(("rows", "kind"), [(3, "serial"), (400, "parallel")])

@@ -335,6 +335,8 @@ class Compiler:
             "precision": target.precision,
             "weights": dict(weights),
         }
+        if target.without:
+            metadata["without"] = sorted(target.without)
         if caches:
             metadata["caches"] = caches_to_json(caches)
         if quantized:

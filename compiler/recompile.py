@@ -2,12 +2,13 @@
 
 An artifact keeps its partitioned model, and the weights of every region that a vendor's loader got. So a region that
 cannot be loaded is cut out of that model, compiled by the backends that are there to take what others leave, and put
-in the place of the call.
+in the place of the call. What the user asked of the program (precision, what it does without, memory, versions) is
+asked again; schedules are chosen anew, for the machine that is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,17 @@ from graft.compiler.api import compile_model
 from graft.compiler.artifact_weights import ELSEWHERE
 from graft.compiler.configuration import configuration
 from graft.compiler.request import Request, plugins
+from graft.compiler.specialize import Specialize, dims_of
+from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.stitching.procedure_builder import ProcedureBuilder
 from graft.compiler.stitching.symbol_binding import Unbound
+from graft.core.machine.target import OPTIMISATIONS
+from graft.core.passes.normalize import PASSES
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
 from graft.plugins.registry.manager import PluginManager
+from graft.runtime.foreign import kind_of, shown
 from graft.runtime.isolation.options import isolations_of
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
@@ -57,7 +63,7 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
                 "artifact's model",
                 module=module.name,
             )
-        rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")), manager)
+        rebuilt[number] = _compile(region, _request(description, threads, manager))
     try:
         return _replace_modules(description, rebuilt)
     except (LookupError, TypeError) as error:
@@ -85,9 +91,42 @@ def recompile_whole(description: ProgramDescription, threads: int | None) -> Pro
             weights=len(missing), spelled={"keep_weights=True": "--keep-weights"},
         )  # fmt: skip
     passes.InlinePass()(model)
-    manager, precision = plugins(), str(description.metadata.get("precision", "float32"))
-    request = Request(manager.fallbacks(), threads=threads, precision=precision, manager=manager)
+    main = description.procedures[0]
+    memory: Memory = "maximum" if main.symbols and main.arena_bytes else "binding"
+    request = replace(
+        _request(description, threads, plugins()), memory=memory, specialize=_versions(description), keep_weights=True
+    )
     return compile_model(model, request).description
+
+
+def _request(description: ProgramDescription, threads: int | None, manager: PluginManager) -> Request:
+    """Return what was asked of a program, for the backends that take what others leave.
+
+    Passes that a plugin brought are left out where it is missing.
+    """
+    without, precision = description.metadata.get("without", ()), description.metadata.get("precision", "float32")
+    if not isinstance(without, Sequence) or not all(isinstance(one, str) for one in without):
+        raise ArtifactError(f"artifact is damaged: what it does without is {shown(without)}; compile it again")
+    request = Request(manager.fallbacks(), threads=threads, precision=str(precision), manager=manager)
+    known = {*OPTIMISATIONS, *PASSES, *request.plugin_passes()}
+    return replace(request, without=frozenset(without) & known)
+
+
+def _versions(description: ProgramDescription) -> Specialize:
+    """Return the numbers and ranges that versions of a program were compiled for, by symbol."""
+    found: dict[str, list[int | tuple[int, int | None]]] = {}
+    try:
+        labels = [dims_of(row["label"]) for row in description.metadata.get("variants", ())]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _unreadable_variants(error) from error
+    for name, spec in (one for label in labels for one in label.items()):
+        if not isinstance(spec, str) and spec not in found.setdefault(name, []):
+            found[name].append(spec)
+    return found
+
+
+def _unreadable_variants(error: Exception) -> ArtifactError:
+    return ArtifactError(f"the artifact's variants cannot be read ({kind_of(error)}: {error}); compile it again")
 
 
 def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[str, str]]]:
@@ -98,9 +137,7 @@ def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[
             int(row["module"]): (f"variants/{number}.onnx", dict(row["weights"])) for number, row in enumerate(versions)
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"the artifact's variants cannot be read ({type(error).__name__}: {error}); compile it again"
-        ) from error
+        raise _unreadable_variants(error) from error
     return {0: ("model.onnx", description.metadata.get("weights", {})), **rows}
 
 
@@ -134,7 +171,7 @@ def _tensors_of(message: Any) -> Iterator[onnx.TensorProto]:
                     yield from _tensors_of(one)
 
 
-def _compile(region: Region, threads: int | None, precision: str, manager: PluginManager) -> CompiledRegion:
+def _compile(region: Region, request: Request) -> CompiledRegion:
     """Compile a region's body as a model of its own."""
     graph = region.function.clone().graph
     graph.name = region.name
@@ -144,7 +181,6 @@ def _compile(region: Region, threads: int | None, precision: str, manager: Plugi
         graph.initializers.add(value)
     model = ir.Model(graph, ir_version=10, functions=[function.clone() for function in region.composites.values()])
     passes.InlinePass()(model)
-    request = Request(manager.fallbacks(), threads=threads, precision=precision, manager=manager)
     compiled = compile_model(model, request).description
     if len(compiled.procedures) > 1:
         raise ArtifactError(

@@ -89,6 +89,16 @@ def label_of(dims: Dims) -> str:
     )
 
 
+def dims_of(label: str) -> Dims:
+    """Return what a version is for, of the text that `label_of` makes of it."""
+    found: dict[str, int | tuple[int, int | None] | str] = {}
+    for one in label.split(", "):
+        name, _, spec = one.partition("=")
+        low, dots, high = spec.partition("..")
+        found[name] = spec if spec.isidentifier() else (int(low), int(high) if high else None) if dots else int(low)
+    return found
+
+
 def _symbols(model: ir.Model) -> list[str]:
     """Return the names of the symbols of a model's inputs."""
     dimensions = [one for value in model.graph.inputs for one in value.shape or () if not isinstance(one, int)]

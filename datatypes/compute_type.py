@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from graft.core.tensor_ir.ir import Bitcast, Cast, Expression
 from graft.core.types import is_custom, parse_custom
 from graft.datatypes.formats import Format
@@ -46,3 +48,9 @@ def format_of(registry: DatatypeRegistry, dtype: str) -> Format | None:
     """Return the format of a decoded type; None for every other type."""
     custom = encoded(dtype)
     return None if custom is None else registry.format(custom)
+
+
+def carried(registry: DatatypeRegistry, dtype: str, contents: np.ndarray) -> np.ndarray:
+    """Return a constant as programs have it: of a decoded type, whose contents are bits, as numbers of the carrier."""
+    format = format_of(registry, dtype)
+    return contents if format is None else contents.view(format.carrier)

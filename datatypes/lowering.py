@@ -13,6 +13,7 @@ bits. It is one of
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -83,9 +84,11 @@ Lowering: TypeAlias = "Extern | Via | Lookup | Formula"
 def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str | None = None) -> Extern:
     """Return the lowering that calls C functions by width: ``create_lower_func({16: "PositAdd"}, "libposit.so")``.
 
-    Of a Cast the key is ``(source bits, bits)``. Without ``library`` the symbols must be in the process already.
+    Of a Cast the key is ``(source bits, bits)``. Without ``library`` the symbols must be in the process already. A
+    path is kept as an absolute one, for programs are loaded from other directories; a name alone is a soname.
     Raises DatatypeError if a symbol is not found.
     """
+    library = None if library is None else os.fspath(library)
     if not isinstance(symbols, Mapping) or not symbols:
         raise DatatypeError(f"symbols go by width, as in {{16: 'PositAdd'}}; this is {shown(symbols)}", symbols=symbols)
     for width, symbol in symbols.items():
@@ -97,7 +100,7 @@ def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str
                 width=width,
             )
         address_of(symbol, library)
-    return Extern(dict(symbols), library)
+    return Extern(dict(symbols), os.path.abspath(library) if library is not None and os.sep in library else library)
 
 
 @takes(carrier=TEXT)

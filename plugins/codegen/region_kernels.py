@@ -25,7 +25,9 @@ from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.visit import map_nested
 from graft.core.tuning.tunings import workload_key
 from graft.core.types import storage_dtype
+from graft.datatypes.compute_type import carried
 from graft.datatypes.lower_function import lower_function, require
+from graft.datatypes.shipped import DATATYPES
 from graft.errors import ScheduleError
 from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
@@ -315,7 +317,7 @@ class RegionKernels:
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            given = self._index(value) if packed is None else self._packed(name, packed)
+            given = self._index(value) if packed is None else self._packed(name, carried(DATATYPES, buffer.dtype, packed))
             if buffer in lowered.offsets:
                 given = self._box(given, buffer, b.dims(buffer), lowered.offsets[buffer])
             inputs.append(self._box(given, buffer, lowered.shapes[buffer]) if buffer in lowered.shapes else given)

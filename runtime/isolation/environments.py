@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,14 +19,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graft.errors import GraftError
-from graft.runtime.isolation.options import Isolation
+from graft.runtime.isolation.options import Isolation, locked
 from graft.runtime.isolation.toolkit import VARIABLE
 from graft.runtime.system.cache_directory import cache_directory
 from graft.runtime.system.files import write
 from graft.runtime.system.private import why_not_private
 
-LINE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?==[\w.!+*-]+( --hash=sha256:[0-9a-f]{64})*")
-"""A requirement that leaves nothing open, and that names no place to fetch it from."""
 MADE = "made"
 
 
@@ -56,30 +53,6 @@ def interpreter(how: Isolation) -> str | None:
             )
         _make(folder, lines, base, how.wheels)
     return python
-
-
-def locked(requirements: Sequence[str]) -> list[str]:
-    """Return requirements, files read, sorted; raise GraftError for one that leaves something open."""
-    lines = []
-    for one in requirements:
-        text = one
-        if "==" not in one:
-            try:
-                text = Path(one).read_text(encoding="utf-8")
-            except OSError as error:
-                raise GraftError(
-                    f"requirement '{one}' is neither name==version nor a file that can be read: {error.strerror}"
-                ) from error
-        joined = text.replace("\\\n", " ")
-        lines += [" ".join(line.partition("#")[0].split()) for line in joined.splitlines()]
-    found = sorted(set(filter(None, lines)))
-    for line in found:
-        if not LINE.fullmatch(line):
-            raise GraftError(
-                f"requirement '{line}' leaves something open; write name==version, with --hash=sha256:... behind it, "
-                "for every package of the environment"
-            )
-    return found
 
 
 def _folder_of(lines: Sequence[str], base: str) -> Path:

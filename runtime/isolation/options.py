@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from graft.errors import ArgumentError, ArtifactError
+from graft.errors import ArgumentError, ArtifactError, GraftError
 from graft.runtime.arguments import Kind
 from graft.runtime.foreign import shown
 
 PROCESS, SANDBOX = "process", "sandbox"
 OF_ONE_MACHINE = ("python", "install", "wheels")
+LINE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?==[\w.!+*-]+( --hash=sha256:[0-9a-f]{64})*")
+"""A requirement that leaves nothing open, and that names no place to fetch it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,33 @@ class Isolation:
                 raise ArgumentError(f"Isolation: {name} is {shown(value)}; give a number from {least} on")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without those that are of this machine."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in OF_ONE_MACHINE}
+        """Return the fields as JSON values, without those that are of this machine; files of requirements are read."""
+        fields = {**dataclasses.asdict(self), "requirements": locked(self.requirements)}
+        return {name: value for name, value in fields.items() if name not in OF_ONE_MACHINE}
+
+
+def locked(requirements: Sequence[str]) -> list[str]:
+    """Return requirements, files read, sorted; raise GraftError for one that leaves something open."""
+    lines = []
+    for one in requirements:
+        text = one
+        if "==" not in one:
+            try:
+                text = Path(one).read_text(encoding="utf-8")
+            except OSError as error:
+                raise GraftError(
+                    f"requirement '{one}' is neither name==version nor a file that can be read: {error.strerror}"
+                ) from error
+        joined = text.replace("\\\n", " ")
+        lines += [" ".join(line.partition("#")[0].split()) for line in joined.splitlines()]
+    found = sorted(set(filter(None, lines)))
+    for line in found:
+        if not LINE.fullmatch(line):
+            raise GraftError(
+                f"requirement '{line}' leaves something open; write name==version, with --hash=sha256:... behind it, "
+                "for every package of the environment"
+            )
+    return found
 
 
 Isolations = Mapping[str, "str | Isolation"]
@@ -92,10 +121,16 @@ def isolations_of(metadata: Mapping[str, Any]) -> dict[str, Isolation]:
     """Return what an artifact says of its plugins, by name; raise ArtifactError if it cannot be read."""
     try:
         return {str(name): Isolation(**_portable(row)) for name, row in dict(metadata.get("isolation", {})).items()}
-    except (TypeError, ValueError, ArgumentError) as error:
+    except (AttributeError, TypeError, ValueError, ArgumentError) as error:
         raise ArtifactError(f"the artifact's isolation cannot be read: {error}; compile it again") from error
 
 
 def _portable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an artifact may say: it starts no program of its choice, and installs nothing."""
+    """Return what an artifact may say: it starts no program of its choice, reads no file, and installs nothing.
+
+    Raises ValueError for requirements that are no lines.
+    """
+    for line in row.get("requirements", ()):
+        if not LINE.fullmatch(line):
+            raise ValueError(f"requirement {shown(line)} is no name==version")
     return {name: value for name, value in row.items() if name not in OF_ONE_MACHINE}

@@ -41,6 +41,14 @@ def cposit(library: str) -> None:
     DATATYPES.register_op(to_float, "Cast", None, "float32", "cposit")
 
 
+def test_a_library_is_kept_by_its_absolute_path(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program names it, and is loaded from another directory."""
+    monkeypatch.chdir(Path(library).parent)
+    for given in (f"./{Path(library).name}", Path("..") / Path(library).parent.name / Path(library).name):
+        assert create_lower_func({16: "posit16_add"}, given).library == library  # type: ignore[arg-type]
+    assert create_lower_func({32: "abs"}, "libc.so.6").library == "libc.so.6", "a soname is the system's to find"
+
+
 def weights(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(0, 1, shape)
 

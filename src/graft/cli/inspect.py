@@ -146,6 +146,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
         click.echo(f"device     {device['name']}, arena {size(arena)}")
     if "precision" in manifest["metadata"]:
         click.echo(f"precision  {manifest['metadata']['precision']}")
+    if "without" in manifest["metadata"]:
+        click.echo(f"without    {', '.join(manifest['metadata']['without'])}")
     if "summary" in manifest["metadata"]:
         click.echo(f"plan       {manifest['metadata']['summary']}")
     click.echo(f"calls      {sum(len(procedure['calls']) for procedure in manifest['procedures'])}")

@@ -223,3 +223,23 @@ def test_a_project_is_linked_statically_and_at_any_address(tmp_path: Path) -> No
         ran("make", "-C", tmp_path / "m", "clean", "check", *flags)
     objects = [*(tmp_path / "m" / "build").glob("m*.o")]
     ran("cc", "-shared", "-Wl,-z,text,-z,defs", *objects, "-pthread", "-lm", "-o", tmp_path / "m.so")
+
+
+@pytest.mark.parametrize(
+    ("format", "accumulate"),
+    [
+        ("posit]8", "quire"),
+        ("posit]16", "each"),
+        ("fixed]16", "each"),
+        ("float8e4m3fn]8", "float32"),
+        ("lns]16", "each"),
+    ],
+)
+def test_a_number_format_is_c_without_a_warning(format: str, accumulate: str, tmp_path: Path) -> None:
+    """Weights are declared as the kernels take them: pointers to other types are errors of GCC 14."""
+    need("cc", "make")
+    weight = ", ".join(str(number / 7) for number in range(48))
+    text = TEXT + f"(float[2,8] x) => (float[2,6] y) <float[8,6] w = {{{weight}}}> {{ h = MatMul(x, w) y = Relu(h) }}"
+    converted = graft.datatypes.convert(onnx.parser.parse_model(text), f"custom[{format}", accumulate=accumulate)
+    graft.compile(converted, ["c_source"], target="generic", threads=1).export_c_project(tmp_path / "m")
+    ran("make", "-C", tmp_path / "m", "check", f"CFLAGS={SANITIZED}", "LDFLAGS=-fsanitize=address,undefined")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from graft.errors import ArgumentError, GraftError
-from graft.runtime.isolation.environments import interpreter, locked, with_interpreter
-from graft.runtime.isolation.options import Isolation, isolations_of
+from graft.runtime.isolation.environments import interpreter, with_interpreter
+from graft.runtime.isolation.options import Isolation, isolations_of, locked
 
 
 def wheel(folder: Path, version: str, text: str = "") -> None:

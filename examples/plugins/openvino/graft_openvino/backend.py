@@ -50,6 +50,8 @@ class OpenVino(graft.ToolkitBackend):
         for value in computed:
             if value.dtype != "float32":
                 return graft.Reject("dtype", f"float32 only, got {value.dtype}")
+        if any(0 in one.shape for one in (*node.inputs, *node.outputs) if one is not None and one.shape):
+            return graft.Reject("shape", "OpenVINO compiles neither constants without elements nor pools of no images")
         if node.op_type == "Conv" and not node.inputs[1].is_constant:
             return graft.Reject("constant-required", "OpenVINO has no convolution by weights of unknown extents")
         if node.op_type == "Clip" and None in (*node.inputs, *[None] * (3 - len(node.inputs))):

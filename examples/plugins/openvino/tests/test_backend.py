@@ -114,6 +114,15 @@ def test_a_clip_without_a_bound_is_left_to_others():
     assert row.reasons["openvino"].text == "OpenVINO limits infinity where a bound is left out"
 
 
+def test_tensors_without_elements_are_left_to_others():
+    types = "(float[3,0] x, float[0,2] w) => (float[3,2] y)"
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g {types} {{ y = MatMul(x, w) }}'
+    model = onnx.parser.parse_model(text)
+    (row,) = graft.plan(model, ["openvino", "llvm"]).placements
+    assert row.reasons["openvino"].code == "shape"
+    assert not graft.compile(model, ["openvino", "llvm"])(np.ones((3, 0), "f"), np.ones((0, 2), "f")).any()
+
+
 @pytest.mark.parametrize(("options", "threads", "wanted"), [("", 1, 1), ("", 2, 2), (":threads=2", 1, 2)])
 def test_a_region_has_the_threads_of_its_program_unless_the_user_says(options, threads, wanted, monkeypatch):
     from graft_openvino import toolkit

@@ -65,10 +65,9 @@ def is_compared(stage: ir.Stage, selection: ir.Selection) -> bool:
 
 
 def _room(ranks: b.Count, candidates: b.Count) -> b.Count:
-    """How many candidates are kept: as many as two steps bring beside the best, or all where their number varies."""
-    if isinstance(ranks, int) and isinstance(candidates, int):
-        return min(candidates, 3 * -(-ranks // FEW) * FEW)
-    return candidates
+    """How many candidates are kept: as many as two steps bring beside the best, or all where what is wanted varies."""
+    room = 3 * -(-ranks // FEW) * FEW if isinstance(ranks, int) else candidates
+    return min(candidates, room) if isinstance(candidates, int) and isinstance(room, int) else room
 
 
 def _loop(variable: ir.Variable, extent: b.Count, body: ir.Statement) -> ir.Statement:
@@ -171,10 +170,10 @@ class _Best:
         if self.size == self.candidates:
             fill = _loop(self.candidate, self.size, self._put(self.candidate, self.key, self.candidate))
             return ir.Allocate(self.numbers, block(fill, self._sorted(b.extent(self.size))))
-        assert isinstance(self.size, int) and isinstance(self.candidates, int) and isinstance(self.ranks, int), self
-        ranks, room, candidates = self.ranks, self.size, self.candidates
+        assert isinstance(self.size, int) and isinstance(self.ranks, int), self
+        ranks, room, candidates = self.ranks, self.size, b.extent(self.candidates)
         size = room // 3
-        steps, step = -(-candidates // size), ir.Variable("select.step")
+        steps, step = b.divide(b.add(candidates, size - 1), size), ir.Variable("select.step")
 
         def append(value: ir.Expression, candidate: ir.Expression) -> ir.Statement:
             return block(self._put(self.taken, value, candidate), self._take(b.add(self.taken, 1)))
@@ -183,11 +182,13 @@ class _Best:
         # The same key would come behind.
         limit = ir.Store(self.limit, ZERO, b.subtract(b.maximum(self._last, 1), 1))
         forget = block(self._sorted(self.taken), self._take(b.index(ranks)), limit)
-        are_many = b.either(b.greater(self.taken, room - size), b.equal(step, steps - 1))
-        count: b.Count = b.minimum(b.subtract(b.index(candidates), first), size) if candidates % size else size
+        are_many = b.either(b.greater(self.taken, room - size), b.equal(step, b.subtract(steps, 1)))
+        is_whole = isinstance(self.candidates, int) and self.candidates % size == 0
+        count: b.Count = size if is_whole else b.minimum(b.subtract(candidates, first), size)
         looks = block(self._look(first, count, append), ir.If(are_many, forget))
         start = ir.Store(self.limit, ZERO, b.highest(self.keys.dtype))
-        return allocate([self.numbers, self.limit], block(start, self._take(b.index(0)), _loop(step, steps, looks)))
+        whole = block(start, self._take(b.index(0)), loops_over([(step, steps)], looks))
+        return allocate([self.numbers, self.limit], whole)
 
     def _sorted(self, count: ir.Expression) -> ir.Statement:
         """Sort the first ``count`` candidates by one digit after the other, the least first, none out of order."""

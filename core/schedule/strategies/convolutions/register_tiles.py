@@ -15,7 +15,7 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.channel_order import PATCHED, direct_cycles
-from graft.core.schedule.strategies.convolutions.short_rows import scheduled_for_rows
+from graft.core.schedule.strategies.convolutions.short_rows import scheduled_for_rows, tile_for_rows
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import PAIRS, TiledSum, tiled_sum
@@ -109,9 +109,13 @@ def _are_few(window: Window, target: Target) -> bool:
 
 
 def _prefers_varying(window: Window, target: Target) -> Preference | None:
-    """Channels first for groups of few, whose neighbouring pixels lie side by side, or of every second one."""
-    is_grouped = window.groups > 1 and window.windows.rank == 2 and window.windows.strides[-1] <= PAIRS
-    return Preference(gains=True) if is_grouped and _are_few(window, target) else None
+    """Channels first where few come out of windows, of a group or of all, of pixels that are at most every second one.
+
+    What windows of one pixel gain, moving the image costs.
+    """
+    w = window.windows
+    is_wide = w.rank == 2 and w.strides[-1] <= PAIRS and (window.groups > 1 or math.prod(w.kernel) > 1)
+    return Preference(gains=True) if w.is_open and is_wide and _are_few(window, target) else None
 
 
 def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
@@ -144,7 +148,7 @@ def _are_weights_near(window: Window, target: Target) -> bool:
 
 def _build_varying(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = tiled_sum(anchor.kernel, target)
-    return OTHER_FORM if tiled is None else scheduled_for_rows(tiled, anchor.kernel, first(tiled, target)[0])
+    return OTHER_FORM if tiled is None else scheduled_for_rows(tiled, anchor.kernel, tile_for_rows(tiled, target))
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:

@@ -80,3 +80,15 @@ def test_threads_share_the_rows_of_a_long_selection() -> None:
     function = schedule(kernel_of("float32", 20, 1000, rows=40), target_named("x86-64-v4")).function
     outermost = next(loop for loop in walk_statements(function.body) if isinstance(loop, For))
     assert outermost.kind == "parallel"
+
+
+@pytest.mark.parametrize("extent", [20, 31, 32, 33, 150])
+def test_of_candidates_whose_number_varies_those_that_are_good_enough_are_collected(extent: int) -> None:
+    text = "input x: float32[1, n]\nstage p: int64[1, 20] at (i, j) = choose largest over k < n by j: x[i, k]\n"
+    stages = parse_stages(text)
+    (source,) = {load.buffer for load in loads(stages[0].value)}
+    kernel = Kernel("k", (source,), (stages[0].buffer,), stages, Trait.RECURRENT)
+    check(kernel, "x86-64-v4", row("float32", extent, "random")[:extent], largest=True)
+    function = schedule(kernel, target_named("x86-64-v3")).function
+    tests = [one.condition for one in walk_statements(function.body) if isinstance(one, If)]
+    assert any(isinstance(one, Horizontal) for one in tests)

@@ -161,3 +161,18 @@ def test_groups_of_few_channels_with_long_strides_along_a_row_are_not_transposed
     # of the image and the result of all, and of the groups
     assert sum("transpose" in call.function for call in calls) <= (2 if stride > 2 else 4)
     assert strategy in [call.schedule["strategy"] for call in calls if call.schedule]
+
+
+def test_few_channels_that_others_read_are_computed_from_an_image_with_channels_first() -> None:
+    weights = {name: np.ones(shape, np.float32) for name, shape in (("v", (48, 16, 3, 3)), ("w", (4, 48, 3, 3)))}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "v"], ["p"], pads=[1] * 4),
+        onnx.helper.make_node("Conv", ["p", "w"], ["q"], pads=[1] * 4),
+        onnx.helper.make_node("DepthToSpace", ["q"], ["y"], blocksize=2),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, c, None, None]) for name, c in (("x", 16), ("y", 1)))
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], tensors), ir_version=10)
+    program = graft.compile(graft.load(model), ["llvm"], target="x86-64-v4", cache=False)
+    taken = [call.schedule["strategy"] for one in program.description.procedures for call in one.calls if call.schedule]
+    assert taken == ["winograd", "fused_elementwise", "varying_register_tiles", "fused_elementwise"]

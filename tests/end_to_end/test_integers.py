@@ -72,24 +72,25 @@ def finished(build: Quantized, value: str, activation: str, dtype: str) -> str:
 @settings(max_examples=15, deadline=None)
 @given(
     channels=st.integers(1, 20), outputs=st.integers(1, 36), height=st.integers(1, 9), width=st.integers(1, 11),
-    window=st.sampled_from(((1, 1), (3, 3), (3, 2), (1, 5))), stride=st.integers(1, 2), dilation=st.integers(1, 2),
+    window=st.sampled_from(((1, 1), (3, 3), (3, 2), (1, 5), (1, 1, 1), (3, 3, 3), (2, 1, 3))),
+    stride=st.integers(1, 2), dilation=st.integers(1, 2),
     pad=st.integers(0, 2), depthwise=st.booleans(), axis=st.sampled_from((0, None)), dtype=DTYPES,
     zero=st.integers(0, 127), bias=st.sampled_from(("none", "int32", "float")),
     activation=st.sampled_from(("none", "Relu", "Clip", "Sigmoid")),
 )  # fmt: skip
 def test_convolutions_in_qdq_form_are_within_a_step(
-    channels: int, outputs: int, height: int, width: int, window: tuple[int, int], stride: int, dilation: int,
+    channels: int, outputs: int, height: int, width: int, window: tuple[int, ...], stride: int, dilation: int,
     pad: int, depthwise: bool, axis: int | None, dtype: str, zero: int, bias: str, activation: str,
 ) -> None:  # fmt: skip
     build = Quantized(channels * 37 + outputs)
     reach = [(extent - 1) * dilation + 1 for extent in window]
-    height, width = max(height, reach[0]), max(width, reach[1])
+    extents = [max(pair) for pair in zip((height, width, 4), reach, strict=False)]
     outputs = channels if depthwise else outputs
-    x = build.activation(1, channels, height, width, zero=zero, dtype=dtype)
+    x = build.activation(1, channels, *extents, zero=zero, dtype=dtype)
     weights, scales = build.weights(outputs, 1 if depthwise else channels, *window, axis=axis)
     attributes = {
-        "strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [pad, pad, pad + 1, pad],
-        "group": channels if depthwise else 1,
+        "strides": [stride] * len(window), "dilations": [dilation] * len(window), "group": channels if depthwise else 1,
+        "pads": [pad] * len(window) + [pad + 1] + [pad] * (len(window) - 1),
     }  # fmt: skip
     y = build.add("Conv", x, weights, *with_bias(build, bias, outputs, scales), **attributes)
     check_steps(build.model(finished(build, y, activation, dtype), dtype), build)
@@ -392,6 +393,23 @@ def test_an_image_with_channels_first_is_copied_with_channels_last() -> None:
     np.testing.assert_array_equal(run(model, build), qlinear(build, model))
     product, _ = graft.compile(model, ["llvm"], strict=True).description.procedures[0].calls  # and a Transpose
     assert product.schedule["strategy"] == "direct_nhwc"
+
+
+def test_volumes_have_channels_last_and_pools_do_not_transpose() -> None:
+    """A pool of an image in one order that stored in another would gather the elements of its vectors."""
+    build = Quantized(8)
+    first, _ = build.weights(32, 16, 3, 3, 3)
+    second, _ = build.weights(16, 32, 1, 1, 1)
+    pooled = build.add("MaxPool", build.input(1, 16, 4, 8, 8, dtype="uint8"), kernel_shape=[2] * 3, strides=[2] * 3)
+    x = build.dequantize(pooled, 0.02, 0)
+    y = build.add("Relu", build.add("Conv", x, first, pads=[1] * 6))
+    y = build.add("Conv", build.dequantize(build.quantize(y, OUT, 0), OUT, 0), second)
+    model = build.model(build.quantize(y, OUT, 90), "uint8")
+    check_steps(model, build)
+    calls = graft.compile(model, ["llvm"], threads=1, strict=True).description.procedures[0].calls
+    taken = [(call.schedule or {})["strategy"] for call in calls]
+    moved = "fused_elementwise"
+    assert taken == ["clipped_windows", moved, moved, "direct_nhwc", "blocked_product", moved]
 
 
 def test_channels_stay_last_behind_pad_and_resize() -> None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.images.windows import windows_of
-from graft.core.passes.integer.move_layouts import NCHW, NHWC, transposed
+from graft.core.passes.integer.move_layouts import LEAST_RANK, to_first, to_last, transposed
 from graft.core.passes.integer.quantized_tensors import (
     RANGES,
     Emitter,
@@ -174,30 +174,31 @@ def _multiply(product: Product, emitter: Emitter) -> ir.Value:
 
 
 def _convolve(product: Product, emitter: Emitter) -> ir.Value:
-    """A convolution in the plane has its channels last: they are what a processor multiplies and adds together."""
+    """A convolution of planes or volumes has its channels last: these are what a processor multiplies and adds up."""
     source, result = rewrite.image_shape(product.x), rewrite.image_shape(emitter.node.outputs[0])
     if source is None or result is None:
         return _convolve_any(product, emitter)
     shape = (result[0], *result[1])
     windows = windows_of(NodeView(emitter.node), source[1][1:], product.weights.shape[2:], result[1][1:])
     group = rewrite.attribute_of(emitter.node, "group", 1)
-    if len(shape) != 4:
+    if len(shape) < LEAST_RANK:
         x = _padded(product, emitter, product.x, windows, 2)
         sums = _slide(emitter, x, product.weights, windows, shape, group)
         return _rescaled(product, emitter, sums, lambda array: array.reshape(-1, *[1] * (len(shape) - 2)))
-    x = transposed(emitter, product.x, NHWC)
+    first, last = to_first(len(shape)), to_last(len(shape))
+    x = transposed(emitter, product.x, last)
     if all(extent == 1 for extent in windows.kernel) and group == 1 and not any((*windows.begins, *windows.ends)):
         sums = _at_points(product, emitter, x, windows)
     else:
         is_filled = group == 1 and product.weights[0].size % GROUP
         x = _padded(product, emitter, x, windows, 1, GROUP if is_filled else 1)
-        channels = _image(x)[1][2]
+        channels = _image(x)[1][-1]
         weights = product.weights
         if group == 1 and channels > weights.shape[1]:
-            weights = np.pad(weights, ((0, 0), (0, channels - weights.shape[1]), (0, 0), (0, 0)))
-        sums = _slide(emitter, transposed(emitter, x, NCHW), weights, windows, shape, group)
-        sums = transposed(emitter, sums, NHWC)
-    return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), NCHW)
+            weights = np.pad(weights, [(0, 0), (0, channels - weights.shape[1]), *[(0, 0)] * windows.rank])
+        sums = _slide(emitter, transposed(emitter, x, first), weights, windows, shape, group)
+        sums = transposed(emitter, sums, last)
+    return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), first)
 
 
 def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
@@ -208,22 +209,22 @@ def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
         name: value for name in SLIDING if (value := rewrite.attribute_of(node, name, None)) is not None
     }
     moves = max((*attributes.get("strides", ()), *attributes.get("pads", (0,)), attributes.get("group", 1)))
-    window = product.weights.shape[2:]
-    if len(shape) == 4 and window == (1, 1) and moves <= 1 and not any(attributes.get("pads", ())):
-        x, extents = transposed(emitter, product.x, NHWC), [shape[axis] for axis in NHWC]
+    window, first, last = product.weights.shape[2:], to_first(len(shape)), to_last(len(shape))
+    if len(shape) == LEAST_RANK and window == (1, 1) and moves <= 1 and not any(attributes.get("pads", ())):
+        x, extents = transposed(emitter, product.x, last), [shape[axis] for axis in last]
         weights = emitter.constant("weights", product.weights.reshape(len(product.weights), -1).T)
         sums = emitter.emit("MatMulInteger", [x, weights], ir.DataType.INT32, extents)
-        return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), NCHW)
+        return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array), first)
     assert product.x.dtype is not None, f"'{product.x.name}' has no type"
     point = emitter.constant("point", np.array(product.x_quantized.point, product.x.dtype.numpy()))
     operands = [product.x, emitter.constant("weights", product.weights), point]
-    if len(shape) == 4:
-        operands[0] = transposed(emitter, transposed(emitter, product.x, NHWC), NCHW)
+    if len(shape) == LEAST_RANK:
+        operands[0] = transposed(emitter, transposed(emitter, product.x, last), first)
     sums = emitter.emit("ConvInteger", operands, ir.DataType.INT32, shape, **attributes)
-    if len(shape) != 4:
+    if len(shape) != LEAST_RANK:
         return _rescaled(product, emitter, sums, lambda array: array.reshape(-1, *[1] * len(window)), centred=True)
-    sums = transposed(emitter, sums, NHWC)
-    return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array, centred=True), NCHW)
+    sums = transposed(emitter, sums, last)
+    return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array, centred=True), first)
 
 
 def _image(x: ir.Value) -> tuple[int | ir.SymbolicDim, tuple[int, ...]]:
@@ -235,10 +236,11 @@ def _image(x: ir.Value) -> tuple[int | ir.SymbolicDim, tuple[int, ...]]:
 
 def _at_points(product: Product, emitter: Emitter, x: ir.Value, windows: Windows) -> ir.Value:
     """A convolution of single pixels: a product, of every other pixel where it has strides."""
-    n, (h, w, channels) = _image(x)
+    n, (*extents, channels) = _image(x)
     outputs = len(product.weights)
     if any(stride > 1 for stride in windows.strides):
-        bounds = [np.array(numbers, np.int64) for numbers in ((0, 0), (h, w), (1, 2), windows.strides)]
+        rows = ([0] * windows.rank, extents, range(1, 1 + windows.rank), windows.strides)
+        bounds = [np.array(numbers, np.int64) for numbers in rows]
         names = ("starts", "ends", "axes", "steps")
         inputs = [emitter.constant(name, array) for name, array in zip(names, bounds, strict=True)]
         x = emitter.emit("Slice", [x, *inputs], x.dtype, (n, *windows.target, channels))

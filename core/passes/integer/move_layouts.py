@@ -15,10 +15,20 @@ from graft.core.passes.integer.quantized_tensors import Emitter, quantization_of
 from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.node_pass import Names
 
-NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-"""The order of axes of a Transpose to channels first, and to channels last."""
+LEAST_RANK = 4
+"""Of images that have their channels last: one of samples has one axis less."""
 MARK = "graft.layout"
 Dimensions = tuple[int | ir.SymbolicDim, ...]
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """Return the order of axes of a Transpose from channels last to channels first."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """Return the order of axes of a Transpose from channels first to channels last."""
+    return (0, *range(2, rank), 1)
 
 
 def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
@@ -39,7 +49,7 @@ def moved_axes(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.
     result = emitter.emit("Transpose", [value], value.dtype, [shape[axis] for axis in order], perm=list(order))
     maker = result.producer()
     assert maker is not None, result.name
-    maker.metadata_props[MARK] = "channels-first" if order == NCHW else "channels-last"
+    maker.metadata_props[MARK] = "channels-first" if order == to_first(len(order)) else "channels-last"
     return result
 
 
@@ -75,7 +85,8 @@ def _sink(emitter: Emitter) -> bool:
     if not any(source is not None for source in sources) or len(node.outputs) != 1:
         return False
     if rewrite.is_operator(node, "Transpose"):  # case 1
-        if tuple(rewrite.attribute_of(node, "perm", ())) != NHWC or sources[0] is None:
+        order = tuple(rewrite.attribute_of(node, "perm", ()))
+        if order != to_last(len(order)) or sources[0] is None:
             return False
         emitter.replace(sources[0])
         return True
@@ -88,13 +99,13 @@ def _sink(emitter: Emitter) -> bool:
     if rewrite.has_trait(node, Trait.POOLING):  # case 4
         return _pool(emitter)
     shape = rewrite.known_shape(node.outputs[0])
-    if shape is None or len(shape) != 4:
+    if shape is None or len(shape) < LEAST_RANK:
         return False
     inputs = _inputs(emitter, sources, shape)
     if inputs is None:
         return False
     changed = (
-        {"axis": NHWC.index(rewrite.attribute_of(node, "axis", 1) % 4)}
+        {"axis": to_last(len(shape)).index(rewrite.attribute_of(node, "axis", 1) % len(shape))}
         if rewrite.has_trait(node, Trait.JOINING)
         else {}
     )
@@ -103,8 +114,10 @@ def _sink(emitter: Emitter) -> bool:
 
 def _move_behind(emitter: Emitter, inputs: Sequence[ir.Value | None], shape: Dimensions, **changed: int) -> bool:
     """Put the node over inputs with channels last, and a transposition behind it, in its place."""
-    moved = emitter.again(inputs, emitter.node.outputs[0].dtype, [shape[axis] for axis in NHWC], **changed)
-    emitter.replace(transposed(emitter, moved, NCHW))
+    moved = emitter.again(
+        inputs, emitter.node.outputs[0].dtype, [shape[axis] for axis in to_last(len(shape))], **changed
+    )
+    emitter.replace(transposed(emitter, moved, to_first(len(shape))))
     return True
 
 
@@ -126,7 +139,7 @@ def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions)
         array = rewrite.constant_of(value)
         if value is None or (array is not None and array.size == 1 and elementwise):
             inputs.append(value)
-        elif array is not None and elementwise and array.size == shape[1] and array.shape[-3:] == (shape[1], 1, 1):
+        elif array is not None and elementwise and array.shape[1 - len(shape) :] == (shape[1], *[1] * (len(shape) - 2)):
             inputs.append(emitter.constant("channels", array.reshape(-1)))
         else:
             return None
@@ -150,17 +163,17 @@ def _by_axis(emitter: Emitter, source: ir.Value | None) -> bool:
     """Move behind an operator whose constant operands have a number, or one at each end, for every axis."""
     node, shape = emitter.node, rewrite.known_shape(emitter.node.outputs[0])
     has_axes = "axes" in node.attributes or (node.op_type == "Pad" and any(node.inputs[3:]))
-    if source is None or shape is None or len(shape) != 4 or has_axes:
+    if source is None or shape is None or len(shape) < LEAST_RANK or has_axes:
         return False
     inputs: list[ir.Value | None] = [source]
     for number, value in enumerate(node.inputs[1:], 1):
         array = rewrite.constant_of(value)
         if value is None or (node.op_type == "Pad" and number == 2) or (array is not None and array.size == 0):
             inputs.append(value)
-        elif array is None or array.size % len(NHWC):
+        elif array is None or array.size % len(shape):
             return False
         else:
-            inputs.append(emitter.constant("axes", array.reshape(-1, len(NHWC))[:, NHWC].reshape(-1)))
+            inputs.append(emitter.constant("axes", array.reshape(-1, len(shape))[:, to_last(len(shape))].reshape(-1)))
     return _move_behind(emitter, inputs, shape)
 
 
@@ -170,14 +183,15 @@ def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
     axes = rewrite.constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if source is None or output is None or axes is None:
         return False
-    places = sorted(NHWC.index(int(axis) % 4) for axis in axes.reshape(-1))
+    rank = len(rewrite.known_shape(source) or ())
+    places = sorted(to_last(rank).index(int(axis) % rank) for axis in axes.reshape(-1))
     keeps = rewrite.attribute_of(node, "keepdims", 1)
-    if not keeps and places != [1, 2]:
+    if not keeps and places != [*range(1, rank - 1)]:
         return False
-    shape = [output[axis] for axis in NHWC] if keeps else output
+    shape = [output[axis] for axis in to_last(rank)] if keeps else output
     operands = [source, emitter.constant("axes", np.array(places, np.int64))]
     summed = emitter.emit("ReduceSum", operands, node.outputs[0].dtype, shape, keepdims=keeps)
-    emitter.replace(moved_axes(emitter, summed, NCHW) if keeps else summed)
+    emitter.replace(moved_axes(emitter, summed, to_first(rank)) if keeps else summed)
     return True
 
 
@@ -185,8 +199,13 @@ def _pool(emitter: Emitter) -> bool:
     node = emitter.node
     shape = rewrite.known_shape(node.outputs[0])
     users = [use.node for use in node.outputs[0].uses()]
-    if shape is None or len(shape) != 4 or any(user.metadata_props.get(MARK) == "channels-last" for user in users):
+    if (
+        shape is None
+        or len(shape) < LEAST_RANK
+        or any(user.metadata_props.get(MARK) == "channels-last" for user in users)
+    ):
         return False
     pooled = emitter.again(node.inputs, node.outputs[0].dtype, shape)
-    emitter.replace(moved_axes(emitter, moved_axes(emitter, pooled, NHWC), NCHW))
+    last = moved_axes(emitter, pooled, to_last(len(shape)))
+    emitter.replace(moved_axes(emitter, last, to_first(len(shape))))
     return True

@@ -2,7 +2,7 @@
 
 1. DequantizeLinear by one scale, and Cast: computed anew by elementwise operators and sums that read them
 2. a Transpose that only integer convolutions and MaxPool read: its order becomes part of their indices
-3. a Transpose that alone reads what these compute: they store in its order
+3. a Transpose that alone reads what these compute: they store in its order, MaxPool if it reads in another one, too
 4. DequantizeLinear by blocks of weights: widened in the innermost loop of a product of few rows
 """
 
@@ -64,6 +64,10 @@ def follows_integers(
     value = anchor.node.outputs[0]
     found = readers.get(value, ())
     if not _reorders(anchor, table) or len(found) != 1 or value in outputs or len(anchor.outputs) > 1:
+        return None
+    source = anchor.node.inputs[0].producer() if anchor.node.inputs[0] is not None else None
+    reads = source is not None and is_widening(NodeView(source), readers, table)
+    if table.has(anchor, Trait.POOLING) and not reads:  # its vectors would be along one order, its memory along another
         return None
     return found[0] if found[0].permutation is not None else None
 

@@ -317,7 +317,10 @@ class RegionKernels:
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            given = self._index(value) if packed is None else self._packed(name, carried(DATATYPES, buffer.dtype, packed))
+            if packed is None:
+                given = self._index(value)
+            else:
+                given = self._packed(name, carried(DATATYPES, buffer.dtype, packed))
             if buffer in lowered.offsets:
                 given = self._box(given, buffer, b.dims(buffer), lowered.offsets[buffer])
             inputs.append(self._box(given, buffer, lowered.shapes[buffer]) if buffer in lowered.shapes else given)

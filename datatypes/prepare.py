@@ -37,7 +37,7 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.ordered_stages import map_order
+from graft.core.tensor_ir.ordered_stages import map_order, uses_of
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import CUSTOM_DOMAIN, Type, is_custom
 from graft.datatypes.compute_type import converted, decoded, encoded, format_of
@@ -101,7 +101,7 @@ def _with_biases(kernel: Kernel, policies: Mapping[str, str]) -> Kernel:
     for stage in kernel.stages:
         if stage.reduction is None or QUIRE not in (policies.get(name) for name in stage.origin):
             continue
-        readers = [other for other in stages if _reads(other, stage.buffer)]
+        readers = [other for other in stages if uses_of(stage.buffer, [other])]
         if len(readers) != 1 or stage.buffer in kernel.outputs or not set(readers[0].origin) <= set(stage.origin):
             continue
         joined = with_epilogue(stage, readers[0])
@@ -110,10 +110,6 @@ def _with_biases(kernel: Kernel, policies: Mapping[str, str]) -> Kernel:
             stages[stages.index(readers[0])] = joined
             stages.remove(stage)
     return replace(kernel, stages=tuple(stages), anchor_stage=stages.index(anchor))
-
-
-def _reads(stage: Stage, buffer: Buffer) -> bool:
-    return any(load.buffer is buffer for load in loads(*stage_expressions(stage)))
 
 
 @dataclass(slots=True)

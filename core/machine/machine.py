@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import gcd
 
 from graft.errors import MachineError
 
@@ -45,6 +46,16 @@ class Memory:
     def size(self) -> int:
         """The bytes, `UNBOUNDED` where there is no bound."""
         return self.bytes or UNBOUNDED
+
+    @property
+    def sets(self) -> int:
+        """The sets of a cache: lines that compete for the same ``ways`` are in one."""
+        return self.size // (self.ways * self.line)
+
+    def sets_of(self, stride: int) -> int:
+        """Return how many sets lines are in that lie ``stride`` bytes apart, as the rows of a matrix do."""
+        apart, rest = divmod(stride, self.line)
+        return self.sets if rest else self.sets // gcd(apart, self.sets)
 
 
 @dataclass(frozen=True, slots=True)

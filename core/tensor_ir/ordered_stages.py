@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from graft.core.tensor_ir.ir import Axis, Expression, Load, Order, Scan, Scatter, Selection, Stage
+from graft.core.tensor_ir.ir import Axis, Buffer, Expression, Load, Order, Scan, Scatter, Selection, Stage
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
 
@@ -63,6 +63,11 @@ def stage_expressions(stage: Stage) -> tuple[Expression, ...]:
     initial = () if stage.reduction is None else (stage.reduction.initial,)
     epilogue = () if stage.epilogue is None else (stage.epilogue,)
     return (stage.value, *initial, *epilogue, *order_expressions(stage.order))
+
+
+def uses_of(buffer: Buffer, stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages that read a buffer, once for each distinct load."""
+    return [stage for stage in stages for load in loads(*stage_expressions(stage)) if load.buffer is buffer]
 
 
 def map_stage(stage: Stage, function: Callable[[Expression], Expression]) -> Stage:

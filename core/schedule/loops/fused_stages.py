@@ -9,6 +9,7 @@ from graft.core.schedule.loops.flat_stages import USUAL
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.tensor_ir.visit import loads
 
 CHEAP = 4
@@ -64,11 +65,6 @@ def fuse(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.S
         return once or operations(stage.value) <= CHEAP
 
     return inline_stages(stages, outputs, wanted)
-
-
-def uses_of(buffer: ir.Buffer, stages: Sequence[ir.Stage]) -> list[ir.Stage]:
-    """Return the stages that read a buffer, once for each distinct load."""
-    return [stage for stage in stages for load in loads(*stage_expressions(stage)) if load.buffer is buffer]
 
 
 def space(stage: ir.Stage) -> int:

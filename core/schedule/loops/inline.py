@@ -8,7 +8,7 @@ from dataclasses import replace
 from graft.core.schedule.primitives.vectorize import both, zero_of
 from graft.core.tensor_ir.anchors import Contraction, Structure, Window
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Select, Stage, Variable
-from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions
+from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions, uses_of
 from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
 
@@ -125,7 +125,7 @@ def reordered(stages: Sequence[Stage]) -> list[Stage]:
     for stage in stages:
         before = result[-1] if result else None
         if before is not None and before.reduction is not None and (order := permuted(stage, before)) is not None:
-            readers = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is before.buffer]
+            readers = uses_of(before.buffer, stages)
             if len(readers) == 1:
                 origin = tuple(dict.fromkeys((*before.origin, *stage.origin)))
                 result[-1] = replace(stored_as(before, stage.buffer, order), origin=origin)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from graft.core.schedule.loops.fused_stages import common_rows, counted
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Variable
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, loads, substitute, walk_expressions
 
@@ -102,7 +103,7 @@ def with_reciprocals(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tupl
     """Replace divisions by a reduced float that serves only as a divisor; its stage then gives the reciprocal."""
     result = list(stages)
     for position, stage in enumerate(stages):
-        readers = [other for other in stages if _reads(other, stage.buffer)]
+        readers = [other for other in stages if uses_of(stage.buffer, [other])]
         one = Constant(1.0, stage.value.type)
         wide = stage.value.type.dtype in ("float32", "float64")
         if stage.reduction is None or stage.buffer in outputs or not wide or not readers:
@@ -118,10 +119,6 @@ def with_reciprocals(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tupl
             place = stages.index(reader)
             result[place] = map_stage(result[place], product)
     return tuple(result)
-
-
-def _reads(stage: Stage, buffer: Buffer) -> bool:
-    return any(load.buffer is buffer for load in loads(*stage_expressions(stage)))
 
 
 def _divides_only(stage: Stage, buffer: Buffer) -> bool:

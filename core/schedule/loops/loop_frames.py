@@ -149,6 +149,6 @@ def outer_loops(
     return taken(nested(axes, body), shared(axes, machine) if parallel and axes else (), axes)
 
 
-def nested(axes: Sequence[LoopAxis], body: ir.Statement, kind: ir.LoopKind = "serial") -> ir.Statement:
-    """Return loops of one kind over axes, the first outermost."""
-    return loops_over(((axis.variable, axis.iterations) for axis in axes), body, kind)
+def nested(axes: Sequence[LoopAxis], body: ir.Statement) -> ir.Statement:
+    """Return loops over axes, the first outermost."""
+    return loops_over(((axis.variable, axis.iterations) for axis in axes), body)

@@ -18,7 +18,7 @@ from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
 from graft.core.schedule.primitives.statements import registers
 from graft.core.schedule.primitives.step import combine
-from graft.core.schedule.primitives.transpose import transposed
+from graft.core.schedule.primitives.transpose import bound_row, transposed
 from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -208,7 +208,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
             place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
             ramp = ir.Ramp(load_start, 1, lanes)
             vector = vectorize_expression(ir.Load(load.buffer, (place,)), {found.along_load.variable: ramp})
-            columns.append(_bind(bindings, vector))
+            columns.append(bound_row(bindings, vector))
         kept.append(registers("rows", load.type.dtype, lanes, lanes))
         own: list[tuple[ir.Expression, ...]] = [(b.index(row), ir.Ramp(b.index(0), 1, lanes)) for row in range(lanes)]
         filled = zip(own, transposed(columns, bindings), strict=True)
@@ -236,7 +236,7 @@ def _interleaved(stage: FlatStage, found: Transposition, start: ir.Expression) -
     for row in range(count):
         own = substitute(stage.value, {found.along_store.variable: b.index(row)})
         vector = vectorize_expression(own, {found.along_load.variable: ir.Ramp(start, 1, lanes)})
-        rows.append(_bind(bindings, broadcast(vector, lanes)))
+        rows.append(bound_row(bindings, broadcast(vector, lanes)))
     begin = substitute(stage.place, {found.along_store.variable: b.index(0), found.along_load.variable: start})
     stores: list[ir.Statement] = []
     for first in range(0, count * lanes, lanes):
@@ -246,7 +246,7 @@ def _interleaved(stage: FlatStage, found: Transposition, start: ir.Expression) -
             chosen = tuple(
                 lanes + column if own == row else kept for kept, (column, own) in zip(taken, places, strict=True)
             )
-            joined, taken = _bind(bindings, ir.Shuffle((joined, rows[row]), chosen)), list(range(lanes))
+            joined, taken = bound_row(bindings, ir.Shuffle((joined, rows[row]), chosen)), list(range(lanes))
         stores.append(ir.Store(stage.target, (ir.Ramp(combine("add", begin, first), 1, lanes),), joined))
     return bind(bindings, ir.Block(tuple(stores)))
 
@@ -258,9 +258,3 @@ def _replaced(value: ir.Expression, taken: dict[int, ir.Expression]) -> ir.Expre
         if id(load) in taken:
             replaced.define(load, taken[id(load)])
     return replaced(value)
-
-
-def _bind(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:
-    variable = ir.Variable(f"row{len(bindings)}", value.type)
-    bindings.append((variable, value))
-    return variable

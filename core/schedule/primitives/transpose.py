@@ -98,7 +98,7 @@ def transposed(vectors: Sequence[ir.Variable], bindings: list[tuple[ir.Variable,
     size = min(lanes, 128 // element_bits(vectors[0].type.dtype))
 
     def chosen(pair: tuple[ir.Variable, ir.Variable], places: Sequence[int]) -> ir.Variable:
-        return _bound(bindings, ir.Shuffle(pair, tuple(places)))
+        return bound_row(bindings, ir.Shuffle(pair, tuple(places)))
 
     def unpacked(pair: tuple[ir.Variable, ir.Variable]) -> list[ir.Variable]:
         halves = ([begin + part for begin in range(0, lanes, size) for part in range(first, first + size // 2)]
@@ -123,7 +123,8 @@ def transposed(vectors: Sequence[ir.Variable], bindings: list[tuple[ir.Variable,
     return [columns[row % size][row // size] for row in range(lanes)]
 
 
-def _bound(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:
+def bound_row(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:
+    """Add a value to bindings, and return the name that it has there."""
     variable = ir.Variable(f"row{len(bindings)}", value.type)
     bindings.append((variable, value))
     return variable

@@ -290,13 +290,11 @@ def finish_tile(
     point: Callable[[ir.Expression, ir.Expression], list[ir.Expression]],
     mask: Callable[[int], ir.Expression | None],
     first: int = 0,
-    exist: ir.Expression | None = None,
 ) -> ir.Statement:
     """Return the stores of a tile of sums: written out if the epilogue is short, else in a loop over its rows.
 
     ``point(row, column)`` gives the output index of the vector that begins at that row and column of the tile. Of
-    ``totals`` the vectors from ``first`` on are stored, as many as the tile has, of so many rows as ``exist``: all if
-    None.
+    ``totals`` the vectors from ``first`` on are stored, as many as the tile has.
     """
     lanes, turns = tile.lanes, epilogue.turns
 
@@ -310,10 +308,7 @@ def finish_tile(
         return stores
 
     if not epilogue.is_heavy:
-        rows = [tuple(row(b.index(number), totals)) for number in range(tile.rows)]
-        if exist is not None:
-            return ir.Block(tuple(ir.If(b.less(b.index(n), exist), ir.Block(stores)) for n, stores in enumerate(rows)))
-        return ir.Block(tuple(store for stores in rows for store in stores))
+        return ir.Block(tuple(store for number in range(tile.rows) for store in row(b.index(number), totals)))
     spilled = scratch("sums", totals.dtype, *totals.shape)
     copies = [
         ir.Store(spilled, place, ir.Load(totals, place))
@@ -321,5 +316,5 @@ def finish_tile(
         for place in _places(replace(tile, vectors=first + tile.vectors), number)[first:]
     ]
     variable = ir.Variable("row")
-    loop = ir.For(variable, exist or b.index(tile.rows), "serial", ir.Block(tuple(row(variable, spilled))))
+    loop = ir.For(variable, b.index(tile.rows), "serial", ir.Block(tuple(row(variable, spilled))))
     return ir.Allocate(spilled, ir.Block((*copies, loop)))

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.tensor_ir.anchors import VARIES, Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Stage
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
-from graft.core.tensor_ir.visit import loads
 
 FEW_CHANNELS = 4
 """Groups of fewer output channels are computed directly, and windows of neighbouring places are read together."""
@@ -44,7 +43,7 @@ class Convolution:
     def weights(self, kernel: Kernel, stages: Sequence[Stage], wide: str, dtype: str | None = None) -> Buffer | None:
         """Return the weights if they are a constant that no other of the stages reads, and the factor their element."""
         found = _plain(self.weight, wide, dtype)
-        if found is None or found not in kernel.constants or is_read(stages[1:], found):
+        if found is None or found not in kernel.constants or uses_of(found, stages[1:]):
             return None
         return found
 
@@ -58,11 +57,6 @@ def convolution_of(stage: Stage, rank: int | None = None) -> Convolution | None:
     if rank is not None and len(shape) != rank:
         return None
     return Convolution(stage, stage.structure, *parts, shape)
-
-
-def is_read(stages: Sequence[Stage], buffer: Buffer) -> bool:
-    """Whether some of the stages read a buffer."""
-    return any(load.buffer is buffer for stage in stages for load in loads(*stage_expressions(stage)))
 
 
 def _plain(factor: Expression, wide: str, dtype: str | None) -> Buffer | None:

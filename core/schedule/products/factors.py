@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -280,10 +279,8 @@ class Factors:
         if not self.target.machine.caches:
             return True
         cache, width = self.target.machine.cache(1), self.tile.columns * self.bytes
-        sets = cache.size // (cache.ways * cache.line)
         lines = -(-width // cache.line) + (stride % cache.line > 0)
-        apart, rest = divmod(stride, cache.line)
-        reached = sets if rest else min(sets, sets // math.gcd(apart, sets) * lines)
+        reached = min(cache.sets, cache.sets_of(stride) * lines)
         return self.parts.terms * lines <= reached * cache.ways
 
     def _rows_conflict(self) -> bool:
@@ -293,11 +290,9 @@ class Factors:
             return False
         last = left.indices[-1]
         inner = self.parts.depth[-1]
-        cache = self.target.machine.cache(1)
-        far = inner.extent * self.bytes % (cache.size // cache.ways) == 0 and left.buffer.shape[-1] == b.index(
-            inner.extent
-        )
-        in_place = last is inner.variable and len(self.parts.depth) == 1 and left.buffer.strides is None
+        far = self.target.machine.cache(1).sets_of(inner.extent * self.bytes) == 1
+        is_row = left.buffer.shape[-1] == b.index(inner.extent) and left.buffer.strides is None
+        in_place = last is inner.variable and len(self.parts.depth) == 1 and is_row
         return far and in_place and self.split.size >= CONFLICT_ROWS and self.panels >= PACK_TILES
 
     def lie_apart(self, rows_of_block: int) -> bool:

@@ -16,7 +16,7 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.products.convolution import Convolution, is_read
+from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import (
     BYTES,
     PACKED_DTYPE,
@@ -29,6 +29,7 @@ from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Select, Stage, Variable
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import FLOATS
 
@@ -135,7 +136,7 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, dot: str
     limits = np.iinfo(kinds.right)
     if centred.min() < limits.min or centred.max() > limits.max:
         return own
-    is_there = kinds.left == image.dtype and not is_read(stages[1:], image)
+    is_there = kinds.left == image.dtype and not uses_of(image, stages[1:])
     if is_there and _sees_rows(found, kinds.width):
         *outer, pixels, channels = image.shape
         own = replace(own, image=replace(image, shape=(*outer, b.multiply(pixels, channels))), source=image)
@@ -172,7 +173,7 @@ def _weights(stages: Sequence[Stage], found: Convolution, kernel: Kernel) -> Buf
     if not read or any(buffer not in kernel.constants for buffer in read):
         return None
     weights = max(read, key=lambda buffer: len(buffer.shape))
-    others = is_read(stages[1:], weights) or any(load.buffer is weights for load in loads(found.pixel))
+    others = uses_of(weights, stages[1:]) or any(load.buffer is weights for load in loads(found.pixel))
     return None if others or len(weights.shape) != found.windows.rank + 2 else weights
 
 

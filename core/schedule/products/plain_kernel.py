@@ -12,19 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.primitives.plain_nest import Product, plain_nest, plain_sum
+from graft.core.schedule.primitives.plain_nest import Product, plain_sum
 from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.tensor_ir.ir import Binary, Function, Stage
-
-
-def plain_kernel(kernel: Kernel) -> Function:
-    """Return the plainest loops of a kernel."""
-    epilogue = sum_of(kernel)
-    if epilogue is not None:
-        return plain_products(kernel, epilogue)
-    return plain_nest(kernel.name, kernel.stages, kernel.inputs, kernel.outputs)
 
 
 def sum_of(kernel: Kernel) -> Epilogue | None:

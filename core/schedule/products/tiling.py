@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
-from graft.core.machine.machine import Costs, Machine
+from graft.core.machine.machine import Costs, Machine, Memory
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives import loop_order
@@ -33,6 +33,8 @@ UNROLL = 2
 """Terms of a sum that one pass of the innermost loop adds, where no machine is asked."""
 TILE_COST = 0.5
 """Rows that a tile costs besides its own, where tiles overlap."""
+ARRIVES = 0.35
+"""The share of a cache's bandwidth at which tiles read a factor that lies there (a Zen 5, 7 to 32 rows)."""
 SPLIT_CYCLES = 0.75
 """What it takes to split a vector of bytes into even and odd ones (Zen 3)."""
 
@@ -182,6 +184,11 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
             found.append((across, RegisterTile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
     return tuple(sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows)))
+
+
+def arriving(cycles: float, size: float, cache: Memory) -> float:
+    """Return the cycles of products while so many bytes of a factor arrive from a cache."""
+    return max(cycles, size / (ARRIVES * cache.bandwidth))
 
 
 def _unroll(dtype: str, machine: Machine) -> int:

@@ -49,6 +49,7 @@ _LOOPS = (
     depthwise.FIRST,
     pointwise_tiles.STRATEGY,
     register_tiles.STRATEGY,
+    direct_nhwc.FIRST,
     direct_convolution.STRATEGY,
     # products
     block_scaled.STRATEGY,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import onnx_ir as ir
@@ -50,7 +51,7 @@ Layouts = Mapping[ir.Value, Layout]
 """The values that are stored in another order of axes than the graph has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RegionGraph:
     """What layouts are decided from: nodes in execution order, the values that leave, the lowerings, the machine."""
 
@@ -63,6 +64,14 @@ class RegionGraph:
     """Images that may be moved for nodes that read them with channels first."""
     leaving: Collection[ir.Value] = ()
     """Those of them that leave the region."""
+
+    @cached_property
+    def settled(self) -> tuple[Sequence[tuple[NodeView, _Needs]], frozenset[ir.Value]]:
+        """What nodes need, and the images that may have channels last.
+
+        Elementwise nodes with an image that may not, as one that is a view, read all theirs with channels first.
+        """
+        return _settled(self)
 
 
 def region_layouts(graph: RegionGraph) -> Layouts:
@@ -124,7 +133,8 @@ class _Needs:
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     if all(_convolution(node, graph.lowerings) is None for node in graph.nodes):  # nothing else saves by it
         return {}
-    rows, found = _settled(graph)
+    rows, may = graph.settled
+    found = set(may)
     keeping = _keeping(graph)
     kept = [_images([*node.inputs, *node.outputs]) for node in keeping]
     first = {value for _, needs in rows for value in needs.first}
@@ -144,11 +154,7 @@ def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     return layouts
 
 
-def _settled(graph: RegionGraph) -> tuple[list[tuple[NodeView, _Needs]], set[ir.Value]]:
-    """Return what nodes need, and the images that may have channels last.
-
-    Elementwise nodes with an image that may not, as one that is a view, read all theirs with channels first.
-    """
+def _settled(graph: RegionGraph) -> tuple[list[tuple[NodeView, _Needs]], frozenset[ir.Value]]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
     made = {one for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW) for one in node.node.outputs}
     found = {value for node in _keeping(graph) for value in _images([*node.inputs, *node.outputs])}
@@ -166,7 +172,7 @@ def _settled(graph: RegionGraph) -> tuple[list[tuple[NodeView, _Needs]], set[ir.
                 continue
             rows[number], count = (node, _Needs(first=_images(node.inputs))), -1
             found -= set() if _varies(node, graph) else set(node.node.outputs)
-    return rows, found
+    return rows, frozenset(found)
 
 
 def _keeping(graph: RegionGraph) -> list[NodeView]:
@@ -192,7 +198,7 @@ def _size(value: ir.Value) -> int:
 def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]]:
     """Return the images that some nodes read with channels first, and these nodes."""
     found: dict[ir.Value, list[ir.Node]] = {}
-    for node, needs in _settled(graph)[0]:
+    for node, needs in graph.settled[0]:
         for value in dict.fromkeys(needs.first):
             found.setdefault(value, []).append(node.node)
     return found
@@ -200,7 +206,7 @@ def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]
 
 def made_with_channels_first(graph: RegionGraph) -> set[ir.Value]:
     """Return images of operators that read their own with channels first: it is as slow to write others."""
-    return {node.node.outputs[0] for node, needs in _settled(graph)[0] if _makes_first(node, needs)}
+    return {node.node.outputs[0] for node, needs in graph.settled[0] if _makes_first(node, needs)}
 
 
 def _makes_first(node: NodeView, needs: _Needs) -> bool:

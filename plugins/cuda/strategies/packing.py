@@ -14,9 +14,8 @@ import numpy as np
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.tensor_ir.ir import Buffer, Load, Variable
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.product_parts import Axes, Factor, Product
 from graft.runtime.dtypes import numpy_dtype
@@ -80,4 +79,4 @@ def _saves(factor: Factor, load: Load, dtype: str) -> bool:
 
 def read_places(kernel: Kernel, source: Buffer) -> int:
     """Return at how many places the stages of a kernel read a buffer."""
-    return sum(load.buffer is source for stage in kernel.stages for load in loads(*stage_expressions(stage)))
+    return len(uses_of(source, kernel.stages))

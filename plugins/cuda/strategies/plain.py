@@ -12,7 +12,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.fused_stages import CHEAP
-from graft.core.schedule.loops.inline import inline_stages, stage_expressions
+from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.primitives.plain_nest import element
 from graft.core.schedule.primitives.vectorize import instantiate
@@ -21,10 +21,9 @@ from graft.core.schedule.strategies.nests.generic_nest import with_epilogues
 from graft.core.schedule.strategies.sequential.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.strategy import Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.ordered_stages import is_sequential
+from graft.core.tensor_ir.ordered_stages import is_sequential, uses_of
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import loops_over
-from graft.core.tensor_ir.visit import loads
 
 EVERY = frozenset(Trait)
 
@@ -36,7 +35,7 @@ def joined_stages(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> t
 
 def _is_cheap(stages: Sequence[ir.Stage]) -> Callable[[ir.Stage], bool]:
     def wanted(stage: ir.Stage) -> bool:
-        reads = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is stage.buffer]
+        reads = uses_of(stage.buffer, stages)
         return (len(reads) == 1 and reads[0].reduction is None) or operations(stage.value) <= CHEAP
 
     return wanted

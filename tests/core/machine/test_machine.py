@@ -104,6 +104,12 @@ def test_a_memory_without_a_bound_is_larger_than_anything() -> None:
     assert L1.size == 32 * KIB
 
 
+def test_rows_of_a_matrix_are_in_as_many_sets_as_their_distance_tells() -> None:
+    cache = Memory("l1", 32 * 1024, line=64, ways=8, is_cache=True)
+    assert cache.sets == 64
+    assert [cache.sets_of(stride) for stride in (64, 4096, 2048, 1024 + 4096, 8192, 100)] == [64, 1, 2, 4, 1, 64]
+
+
 def test_buffers_are_in_registers_and_in_memories_but_not_in_caches() -> None:
     assert ROW.places == ("host", "register")
     assert ROW.memory("l1") is None

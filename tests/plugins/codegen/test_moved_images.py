@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -17,6 +18,8 @@ from graft.core.schedule.loops import nest
 from graft.core.schedule.loops.flat_stages import FlatStage
 from graft.core.schedule.loops.tiled_transpose import find_transposition
 from graft.core.schedule.strategies.convolutions.channel_order import has_any_order
+from graft.plugins.codegen.grouping import region_layout
+from graft.plugins.codegen.grouping.region_layout import RegionGraph
 
 
 def network(outputs: int, size: int | None, *, inside: bool = False, stride: int = 1) -> onnx.ModelProto:
@@ -65,6 +68,20 @@ def test_convolutions_have_channels_last_though_their_image_leaves() -> None:
     moved = ["varying_first_convolution", "winograd", "winograd", "fused_elementwise"]
     assert strategies(network(32, None)) == moved
     assert "fused_elementwise" not in strategies(network(32, None), ["channels-last"])
+
+
+def test_what_nodes_need_is_settled_once_for_the_images_that_move_and_once_for_the_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[ir.Value, ...]] = []
+
+    def counted(graph: RegionGraph, settled: Any = region_layout._settled) -> object:
+        seen.append(tuple(graph.moved))
+        return settled(graph)
+
+    monkeypatch.setattr(region_layout, "_settled", counted)
+    graft.compile(network(32, None), ["llvm"], threads=1, tuned=False, cache=False)
+    assert len([moved for moved in seen if moved]) == 1
 
 
 def test_a_residual_of_an_open_image_with_channels_first_has_a_kernel() -> None:

@@ -24,7 +24,7 @@ from graft.core.schedule.products.factors import USUAL_VECTORS, usual_size
 from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
-from graft.core.schedule.products.tiling import Ranked, lanes_of, ranked_tiles, split_evenly, with_dot
+from graft.core.schedule.products.tiling import Ranked, arriving, lanes_of, ranked_tiles, split_evenly, with_dot
 from graft.core.schedule.strategies.contractions.word_products import WORDS, words
 from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
@@ -35,8 +35,6 @@ from graft.core.types import FLOATS, is_custom
 
 MOST_ROWS = 64
 """Rows up to which tiles are chosen by where the right factor comes from."""
-ARRIVES = 0.35
-"""The share of a cache's bandwidth at which tiles read a factor that lies there (a Zen 5, 7 to 32 rows)."""
 SURE = 0.95
 """So much of the usual tile's cycles is taken for less."""
 
@@ -81,7 +79,7 @@ def _for_few_rows(parts: Contraction, target: Target) -> ContractionParameters |
         whole, tile = ranked
         tiles, panel = split_evenly(height, tile.rows).count, parts.terms * tile.vectors * machine.vector_bytes
         near = 1 if panel <= machine.working_set(1) else 2
-        first, again = (max(whole / tiles, line / (ARRIVES * machine.cache(one).bandwidth)) for one in (level, near))
+        first, again = (arriving(whole / tiles, line, machine.cache(one)) for one in (level, near))
         return first + (tiles - 1) * again
 
     shaped, busy = with_dot(parts.multiply.dot, target)

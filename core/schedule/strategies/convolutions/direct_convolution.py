@@ -12,47 +12,31 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import with_sources
-from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
-from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
+from graft.core.schedule.parameters import COLUMNS, ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.accumulation import Reduced
 from graft.core.schedule.products.blocking import Panel
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.factor_packing import evaluate
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
-from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.products.transposed_store import TransposedScheduler
 from graft.core.schedule.strategies.convolutions.channel_order import direct_cycles
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, weakened
 from graft.core.tensor_ir.rewriting.simplify import simplify
-from graft.core.tensor_ir.statements import allocate, bind
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, substitute
-
-LEAST_EMPTY = 1 / 13
-"""Where patches are copied, vectors of channels are better than those of pixels if so much of these is empty.
-
-Found for vectors of 8 floats on windows of 1 to 5 pixels and images of 3 x 3 to 35 x 35 (Zen 3). Of pixels as they lie
-products of vectors of pixels take 0.88 to 1.02 of the time of 15 convolutions of 1 x 1 (10 x 10 to 14 x 14 pixels, and
-rows of 100 and 200), with 64-byte vectors and with 32-byte ones (Zen 5).
-"""
-MIN_SAVED = 30
-"""For dot products: if they save so many multiply-adds per vector of the output."""
 
 
 def schedule_direct(
@@ -84,19 +68,11 @@ def _product(
         return None
     flat, parts = found
     sums = flat.of(sums)
-    transposed = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
-    scheduled = _channels_wide(flat, parts, target, wanted, sums) if transposed else None
-    is_wide = scheduled is not None
-    if scheduled is None:
-        apart = uses_pixels_apart(parts.right, parts.column)
-        scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
-        if apart:
-            scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
-        scheduled = scheduler.scheduled()
-        if scheduled is None or not scheduler.starts.are_known:
-            return None
-    knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
-    return replace(with_sources(scheduled, flat.original), knobs=knobs)
+    scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
+    if uses_pixels_apart(parts.right, parts.column):
+        scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
+    scheduled = scheduler.scheduled()
+    return with_sources(scheduled, flat.original) if scheduled and scheduler.starts.are_known else None
 
 
 def _flat_product(kernel: Kernel, stages: tuple[ir.Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
@@ -105,48 +81,6 @@ def _flat_product(kernel: Kernel, stages: tuple[ir.Stage, ...], groups: int) -> 
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
     parts = None if epilogue is None else analyse(epilogue)
     return None if flat is None or parts is None or parts.varies or parts.columns != 3 else (flat, parts)
-
-
-def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
-    """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
-    lanes = lanes_of(parts.left.type.dtype, target)
-    if parts.rows is None or parts.height % lanes or lanes == 1:
-        return False
-    if wanted is not None or _is_image(parts):
-        return wanted == "channels"
-    empty = -parts.width % lanes
-    if parts.multiply.dot:
-        return parts.terms * empty >= MIN_SAVED * parts.width
-    return empty >= LEAST_EMPTY * parts.width
-
-
-def _is_image(parts: Contraction) -> bool:
-    """Whether the right factor is the image as it lies, of windows of single pixels without borders."""
-    return isinstance(parts.right, ir.Load) and parts.right.mask is None
-
-
-def _channels_wide(
-    flat: Flattened,
-    parts: Contraction,
-    target: Target,
-    wanted: ContractionParameters | None,
-    sums: Sequence[Sum] = (),
-) -> Scheduled | None:
-    """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
-    assert parts.rows is not None, "a convolution without channels"
-    if _is_image(parts):
-        swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return TransposedScheduler(flat.kernel, swapped, target, wanted).scheduled()
-    found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
-    if found is None:
-        return None
-    source, matrix, axes = found
-    weights = ir.Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
-    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
-    scheduled = scheduler.scheduled()
-    if scheduled is None or not scheduler.starts.are_known or scheduler.starts.of_left is not None:
-        return None
-    return with_sources(scheduled, {weights: source})
 
 
 def channels_innermost(anchor: ir.Stage, window: Window) -> ir.Stage:
@@ -253,56 +187,6 @@ class _PatchScheduler(ContractionScheduler):
             rest = b.divide(rest, extent)
         scalar = simplify(substitute(patch, places))
         return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
-
-
-class _CopiedPatches(TransposedScheduler):
-    """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
-
-    def __init__(
-        self,
-        flat: Flattened,
-        parts: Contraction,
-        target: Target,
-        weights: ir.Buffer,
-        matrix: np.ndarray,
-        axes: tuple[int, ...],
-        source: ir.Buffer,
-        wanted: ContractionParameters | None,
-        sums: Sequence[Sum] = (),
-    ) -> None:
-        self.origin = _PatchScheduler(flat, parts, target)
-        width = parts.width + self.origin.tile.lanes
-        self.patches = scratch("patches", parts.right.type.dtype, parts.terms, width)
-        assert parts.rows is not None
-        term, places = ir.Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
-        product = replace(
-            parts,
-            left=ir.Load(self.patches, (term, parts.column)),
-            right=ir.Load(weights, (*places, term)),
-            rows=parts.columns,
-            columns=parts.rows,
-            depth=(Reduced(term, parts.terms),),
-            multiply=replace(parts.multiply, swapped=not parts.multiply.swapped),
-        )
-        inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
-        kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
-        super().__init__(kernel, product, target, wanted, sums)
-
-    def _blocks(self, outer: Outer) -> ir.Statement:
-        return allocate((self.patches,), ir.Block((self._copy_patches(outer), super()._blocks(outer))))
-
-    def _copy_patches(self, outer: Outer) -> ir.Statement:
-        """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
-        origin, lanes, length = self.origin, self.tile.lanes, self.origin.row_length
-        row = ir.Variable("row")
-        group = {axis: index for axis, index in outer.items() if axis < 2}
-        stores: list[ir.Statement] = []
-        for start in range(0, length, lanes):
-            mask = column_mask(start, length, lanes) if start + lanes > length else None
-            place = ramp(b.add(b.multiply(row, length), start), lanes)
-            value = origin.patch(group, row, b.index(start), mask)
-            stores.append(ir.Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
-        return origin.over_depth(ir.For(row, b.index(origin.row_count), "serial", ir.Block(tuple(stores))))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

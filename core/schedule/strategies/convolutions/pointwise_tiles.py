@@ -5,7 +5,6 @@ Pixels are one axis, so that vectors end where an image does, not a row (`graft.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
@@ -33,8 +32,8 @@ WIDE = 6
 FEW_TILES = 4
 """Tiles of channels below which no copy of pixels pays, since so few read it."""
 FLAT_PIXELS = "flat_pixels"
-PLACES = 2
-"""Rows that begin at so few places of a way of the first-level cache are copied (Zen 5)."""
+FEW_SETS = 2
+"""Rows that begin in so few sets of the first-level cache are copied (Zen 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +90,7 @@ class _Pixels:
     @property
     def lies_apart(self) -> bool:
         """Whether what a tile reads competes for the same lines of the first-level cache, and with what it stores."""
-        cache = self.target.machine.cache(1)
-        way = cache.size // cache.ways
-        return way // math.gcd(4 * self.pixels, way) <= PLACES
+        return self.target.machine.cache(1).sets_of(4 * self.pixels) <= FEW_SETS
 
     def span(self, unroll: int) -> int:
         """Return after how many terms a sum begins anew; 0 if it does not."""

@@ -25,7 +25,7 @@ from graft.core.schedule.loops.flat_stages import (
     collapse_own,
     flatten,
 )
-from graft.core.schedule.loops.fused_stages import common_rows, fuse, leading_tables, uses_of
+from graft.core.schedule.loops.fused_stages import common_rows, fuse, leading_tables
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.loops.loop_frames import is_shared, lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, work
@@ -34,6 +34,7 @@ from graft.core.schedule.loops.table_blocks import in_blocks, is_open, read_alon
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.ordered_stages import uses_of
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution

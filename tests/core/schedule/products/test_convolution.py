@@ -6,9 +6,10 @@ import pytest
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read
+from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.tensor_ir.ir import Stage, Variable
+from graft.core.tensor_ir.ordered_stages import uses_of
 from tests.core.schedule.convolutions import convolution
 
 
@@ -72,5 +73,5 @@ def test_a_stage_that_states_no_window_is_no_convolution() -> None:
 def test_what_follows_may_read_the_image_again() -> None:
     kernel, _ = found()
     stages = stages_of(kernel)
-    assert is_read(stages, kernel.inputs[0])
-    assert not is_read(stages[1:], kernel.inputs[0])
+    assert len(uses_of(kernel.inputs[0], stages)) == 1
+    assert not uses_of(kernel.inputs[0], stages[1:])

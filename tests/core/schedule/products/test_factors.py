@@ -7,31 +7,42 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graft.core.machine.rows import GENERIC
-from graft.core.machine.target import Target
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
+from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.selection.select import schedule
-from tests.core.schedule.convolutions import WIDE, convolution, outputs_of
+from tests.core.schedule.convolutions import WIDE, buffer, convolution, outputs_of
 
-CHANNELS, PIXELS = (ContractionParameters(columns=columns) for columns in ("channels", "pixels"))
+PIXELS = ContractionParameters(columns="pixels")
 
 
-@pytest.mark.parametrize(("size", "outputs", "threads"), [((7, 3), 192, 1), ((5, 9), 144, 0), ((4, 5), 384, 2)])
+def transposed(batch: int, terms: int, rows: int, columns: int) -> tuple[Kernel, list[np.ndarray]]:
+    """A product whose left factor has the terms of a row apart from each other, by constants."""
+    left, right = buffer("x", (batch, terms, rows)), buffer("w", (terms, columns))
+    out = buffer("out", (batch, rows, columns))
+    sums = b.contract(out, [terms], lambda i, r: b.multiply(b.load(left, i[0], *r, i[1]), b.load(right, *r, i[2])))
+    random = np.random.default_rng(rows)
+    arrays = [random.integers(-3, 4, b.dims(one)).astype("float32") for one in (left, right)]
+    return Kernel("kernel", (left, right), (out,), (sums,), Trait.CONTRACTION, None, 0, {right: arrays[1]}), arrays
+
+
+@pytest.mark.parametrize(("rows", "columns", "threads"), [(21, 192, 1), (45, 400, 0), (20, 384, 2)])
 def test_rows_whose_terms_lie_apart_are_copied_in_columns_as_high_as_a_tile(
-    size: tuple[int, int], outputs: int, threads: int
+    rows: int, columns: int, threads: int
 ) -> None:
-    kernel, arrays = convolution((2, 5, *size), (outputs, 5, 1, 1), residual=True)
-    found = schedule(kernel, replace(WIDE, threads=threads), CHANNELS)
+    kernel, arrays = transposed(2, 5, rows, columns)
+    found = schedule(kernel, replace(WIDE, threads=threads))
     assert "allocate columns" in str(found.function)
     for output, expected in zip(*outputs_of(kernel, found, arrays), strict=True):
         np.testing.assert_array_equal(output, expected)
 
 
 def test_rows_are_read_where_they_lie_for_few_panels_and_on_machines_without_caches() -> None:
-    kernel, _ = convolution((1, 21, 7, 7), (16, 21, 1, 1))
-    assert "allocate columns" not in str(schedule(kernel, WIDE, CHANNELS).function)
-    kernel, _ = convolution((1, 21, 7, 7), (192, 21, 1, 1))
-    assert "allocate columns" not in str(schedule(kernel, Target(GENERIC), CHANNELS).function)
+    assert "allocate columns" not in str(schedule(transposed(1, 21, 49, 16)[0], WIDE).function)
+    bare = replace(WIDE, machine=replace(WIDE.machine, memories=WIDE.machine.memories[-1:]))
+    for target, is_copied in ((WIDE, True), (bare, False)):
+        assert ("allocate columns" in str(schedule(transposed(1, 21, 49, 400)[0], target).function)) is is_copied
 
 
 @pytest.mark.parametrize(
@@ -49,12 +60,3 @@ def test_a_panel_that_does_not_stay_in_the_nearest_cache_is_packed(
 ) -> None:
     kernel, _ = convolution((1, channels, *size), (120, channels, 1, 1))
     assert schedule(kernel, replace(WIDE, threads=1), PIXELS).knobs["factor"] == factor
-
-
-def test_long_sums_are_transposed_behind_their_last_span() -> None:
-    kernel, arrays = convolution((1, 70, 3, 5), (48, 70, 1, 1))
-    found = schedule(kernel, replace(WIDE, threads=1), replace(CHANNELS, span_bytes=64))
-    text = str(found.function)
-    assert "transposed" in text and "partial" in text
-    for output, expected in zip(*outputs_of(kernel, found, arrays), strict=True):
-        np.testing.assert_array_equal(output, expected)

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.schedule.parameters import PACKINGS, ContractionParameters, Packing
+from graft.core.schedule.parameters import COLUMNS, PACKINGS, ContractionParameters, Packing
 from graft.core.schedule.products import contraction
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.ir import Constant, Store
 from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tuning.candidates import candidates
 from graft.core.types import FLOAT32
 from tests.core.schedule.convolutions import NARROW, WIDE, buffer, check, convolution, outputs_of
 
@@ -103,26 +104,39 @@ def test_panels_of_several_rows_are_filled_by_whole_vectors(packing: Packing, wi
 
 
 @pytest.mark.parametrize(
-    ("weights", "attributes"),
+    ("weights", "attributes", "strategy"),
     [
-        ((32, 256, 1, 1), {}),
-        ((32, 256, 1, 1), {"strides": [2, 2]}),
-        ((16, 30, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-        ((64, 30, 3, 3), {"group": 2, "strides": [2, 2], "pads": [1, 0, 1, 0]}),
+        ((32, 256, 1, 1), {"strides": [2, 2]}, "direct_nchw"),
+        ((16, 30, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, "direct_nchw"),
+        ((64, 30, 3, 3), {"group": 2, "strides": [2, 2], "pads": [1, 0, 1, 0]}, "direct_convolution"),
     ],
-    ids=["1x1", "strided 1x1", "patches", "groups"],
+    ids=["strided 1x1", "windows", "groups"],
 )
-def test_few_pixels_are_computed_with_channels_on_the_lanes(
-    weights: tuple[int, ...], attributes: dict[str, object]
+def test_windows_of_few_pixels_have_vectors_of_channels_but_for_groups(
+    weights: tuple[int, ...], attributes: dict[str, object], strategy: str
 ) -> None:
     channels = weights[1] * int(str(attributes.get("group", 1)))
     kernel, arrays = convolution((2, channels, 7, 5), weights, residual=True, **attributes)
     check(kernel, arrays)
-    packed = schedule(kernel, WIDE).packed
-    assert [buffer.name for buffer in packed] == ["w"]
+    assert schedule(kernel, WIDE).strategy == strategy
 
 
-def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> None:
+def test_columns_that_tuning_asks_for_are_taken_and_both_are_measured() -> None:
+    many, arrays = convolution((1, 4, 12, 12), (16, 4, 3, 3), strides=[2, 2])  # 25 pixels: 7 of 32 lanes are empty
+    few, _ = convolution((1, 4, 12, 16), (16, 4, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
+    assert [schedule(one, WIDE).strategy for one in (many, few)] == ["direct_nchw", "direct_convolution"]
+    for kernel in (many, few):
+        found = [one for one in candidates(kernel, WIDE, 0, None) if isinstance(one, ContractionParameters)]
+        assert {*COLUMNS} <= {one.columns for one in found}
+    for columns in COLUMNS:
+        wanted = ContractionParameters(columns=columns)
+        taken = schedule(many, WIDE, wanted)
+        assert taken.strategy == {"pixels": "direct_convolution", "channels": "direct_nchw"}[columns]
+        (result,), (expected,) = outputs_of(many, taken, arrays)
+        np.testing.assert_allclose(result, expected, atol=1e-4)
+
+
+def test_few_pixels_by_computed_weights_are_products_of_patches() -> None:
     attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
     check(*convolution((1, 30, 7, 5), (16, 30, 3, 3), constant=False, **attributes))
 
@@ -131,9 +145,10 @@ def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> 
 def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
     direct = replace(WIDE, without=frozenset({"winograd"}))
-    assert "prefetch" not in str(schedule(kernel, direct).function)
+    wanted = ContractionParameters(columns="pixels")
+    assert "prefetch" not in str(schedule(kernel, direct, wanted).function)
     monkeypatch.setattr(contraction, "AHEAD_SHARE", 0)
-    found = schedule(kernel, direct)
+    found = schedule(kernel, direct, wanted)
     assert "call prefetch(w_packed[" in str(found.function)
     (result,), (expected,) = outputs_of(kernel, found, arrays)
     np.testing.assert_allclose(result, expected, atol=1e-4)

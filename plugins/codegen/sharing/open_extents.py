@@ -20,6 +20,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.column_reduction import CACHED_SHARE
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
+from graft.core.schedule.loops.tiled_transpose import LARGEST_TILE
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
 from graft.core.types import element_bits, storage_dtype
@@ -30,6 +31,8 @@ LEAST, LEAST_INNER = 16, 128
 """What an extent is at least to become an argument, and that of loops inside of others: short ones want to know it."""
 FEW = 64
 """Sums that threads share as they are; fewer are split (`graft.core.schedule.strategies.nests.split_reduction`)."""
+FEW_TRANSPOSED = 1 << 19
+"""Elements of a matrix up to which its extents become arguments where it is transposed."""
 FEW_LOOKED_UP = 1 << 14
 """Elements of a kernel that looks some up, up to which its other axes become arguments."""
 Place = tuple[Buffer | Variable, int]
@@ -59,7 +62,7 @@ def opened(lowered: Lowered, machine: Machine) -> Lowered | None:
         return None
     axes = _Axes.of(kernel)
     groups = None if axes is None else axes.groups()
-    if axes is None or not groups or any(axes.wants_numbers(stage, machine) for stage in kernel.stages):
+    if axes is None or not groups or any(axes.wants_numbers(stage, groups, machine) for stage in kernel.stages):
         return None
     return _Opening(axes, groups).lowered(lowered)
 
@@ -100,14 +103,20 @@ class _Axes:
         places = ((axis.variable, 0) for axis in axes)
         return tuple(self.root(place) for place in places if self.extents[place] > 1)
 
-    def wants_numbers(self, stage: Stage, machine: Machine) -> bool:
-        """Whether loops are planned by numbers: transposing, and of sums of which threads share the terms."""
+    def wants_numbers(self, stage: Stage, groups: Sequence[tuple[Place, ...]], machine: Machine) -> bool:
+        """Whether loops are planned by numbers: transposing, and of sums of which threads share the terms.
+
+        A matrix of whole tiles is transposed by the same loops whatever its extents, but for blocks of large ones.
+        """
         own, reduced = self.loops(stage.buffer), self.reduced(stage)
         read = [self.loops(load.buffer) for load in loads(*stage_expressions(stage))]
         if self.closed and self.size((*own, *reduced)) > FEW_LOOKED_UP:
             return True
         if stage.reduction is None:
-            return any(set(own[-1:]) & set(loops[:-1]) for loops in read)
+            is_turned = any(set(own[-1:]) & set(loops[:-1]) for loops in read)
+            sides = [self.size(group) for group in groups]
+            is_even = len(sides) == 2 and not any(side % LARGEST_TILE for side in sides)
+            return is_turned and not (is_even and prod(sides) <= FEW_TRANSPOSED)
         inner = {loops[-1] for loops in read if len(loops) > 1}
         is_split = prod(self.extents[loop] for loop in own) < FEW
         return is_split or not (inner <= set(reduced) or self._stays_cached(stage, own, reduced, machine))
@@ -199,11 +208,16 @@ class _Opening:
         self.numbers = {loop: number for number, group in enumerate(self.groups) for loop in group}
         sizes = [self._extent(number) for number in range(len(self.groups))]
         inner = {numbers[-1] for one in self.axes.buffers() if len(numbers := self._numbers(one)) > 1}
-        least = [LEAST_INNER if number in inner else LEAST for number in range(len(sizes))]
+        least = [LEAST_INNER if number in inner - self._turned() else LEAST for number in range(len(sizes))]
         self.extents = [
             b.index(size) if size < least[number] or self.is_closed(number) else Variable(f"extent{number}")
             for number, size in enumerate(sizes)
         ]
+
+    def _turned(self) -> set[int]:
+        """Return the groups that are the last of some buffers and not of others."""
+        rows = [numbers for one in self.axes.buffers() if (numbers := self._numbers(one))]
+        return {row[-1] for row in rows if any(row[-1] in other[:-1] for other in rows)}
 
     def is_closed(self, number: int) -> bool:
         """Whether the extent of a group stays a number."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.machine import Machine
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.index_bounds import IndexBound
+from graft.core.operators.definition.table import Trait
 from graft.core.operators.index_check import DTYPES, index_bounds, unexpanded
 from graft.core.schedule.loops.index_check import index_check
 from graft.core.tensor_ir import ir as tensor_ir
@@ -47,6 +49,18 @@ def _known(value: ValueView) -> tuple[int | None, ...]:
     return tuple(one if isinstance(one, int) else None for one in value.shape or (None,) * (value.rank or 0))
 
 
+def _before_moves(value: ValueView, stored: Collection[ir.Value]) -> ValueView:
+    """Return the first of the stored values of which views and Transposes make this one, itself if there is none."""
+    found, one = value, value
+    while (node := one.producer) is not None and (node.permutation is not None or OPERATORS.has(node, Trait.VIEW)):
+        source = node.input(0)
+        if source is None:
+            break
+        one = source
+        found = one if one.value in stored else found
+    return found
+
+
 @dataclass(slots=True)
 class IndexChecks:
     """The checks of a region, whose functions begin with ``prefix``.
@@ -60,15 +74,19 @@ class IndexChecks:
     """Functions by what they check."""
     _seen: set[tuple[ir.Value, tuple[IndexBound, ...], tuple[ValueView, ...]]] = field(default_factory=set)
 
-    def of(self, node: NodeView) -> Iterator[Check]:
-        """Yield the checks of a node's index inputs: not of constants in range, nor of what is checked already."""
+    def of(self, node: NodeView, stored: Collection[ir.Value] = ()) -> Iterator[Check]:
+        """Yield the checks of a node's index inputs: not of constants in range, nor of what is checked already.
+
+        ``stored`` are in memory: of those that have the same elements in another order or shape, the first is checked.
+        """
         by_input: dict[int, list[IndexBound]] = {}
         for bound in index_bounds(node, varying=True):
             by_input.setdefault(bound.input, []).append(bound)
         for number, bounds in by_input.items():
             value = node.input(number)
             assert value is not None, node.where
-            value = value if any(bound.column is not None for bound in bounds) else unexpanded(value)
+            if all(bound.column is None for bound in bounds):
+                value = _before_moves(unexpanded(value), stored)
             numbers = sorted({one for bound in bounds for one in bound.sources})
             sources = {one: source for one in numbers if (source := node.input(one)) is not None}
             key, array = (value.value, tuple(bounds), tuple(sources.values())), value.constant

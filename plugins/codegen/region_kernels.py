@@ -304,7 +304,7 @@ class RegionKernels:
 
     def _check_indices(self, node: NodeView) -> None:
         """Call the checks of a node's indices, which come before what reads them."""
-        for check in self._index_checks.of(node):
+        for check in self._index_checks.of(node, self._indices):
             if check.is_new and (self.code is None or self.code.find(check.structure, check.name) is None):
                 self._define(check.function(), check.structure, Shared(check.name, {}))
             read = tuple(self._index(value.value) for value in (check.value, *check.sources.values()))

@@ -39,13 +39,13 @@ def sampled(f: Adjoint) -> list[str]:
     before = len(f.nodes)
     places, weights = _elements(f, x, grid)
     written = f.nodes[before:]
-    channels, gradient = f.extent(x, 1), f.transposed(f.reshaped(f.gradient, 0, 0, 1, -1), 1, 0, 2, 3)
+    channels, gradient = f.extent(x, 1), f.transposed(f.reshaped(f.gradient, 0, 0, -1), 1, 0, 2)
     images = f.transposed(f.reshaped(x, 0, 0, -1), 1, 0, 2)
     flat = f.reshaped(images, 0, -1)
     found = ["", ""]
     if f.wanted(0):
-        shares = f("Mul", gradient, weights) if weights else gradient
-        shares = f("Reshape", f.transposed(shares, 0, 1, 3, 2), f.concatenated(channels, f.ints(-1), axis=0))
+        shares = f("Mul", f.unsqueezed(gradient, 3), f.transposed(weights, 0, 2, 1)) if weights else gradient
+        shares = f("Reshape", shares, f.concatenated(channels, f.ints(-1), axis=0))
         wide = f("Expand", f.reshaped(f.transposed(places, 0, 2, 1), 1, -1), f("Shape", shares))
         sums = f("ScatterElements", f.filled(0.0, flat), wide, shares, axis=1, reduction="add")
         f.nodes[-1].metadata_props.add(key=FROM_FRONT)
@@ -53,7 +53,7 @@ def sampled(f: Adjoint) -> list[str]:
     if f.wanted(1) and weights:
         values = f("Gather", flat, places, axis=1)
         f.nodes[-1].metadata_props.add(key=FROM_FRONT)
-        slopes = f("ReduceSum", f("Mul", values, gradient), f.ints(0), keepdims=0)
+        slopes = f("ReduceSum", f("Mul", values, f.unsqueezed(gradient, 2)), f.ints(0), keepdims=0)
         found[1] = f.pull(written, {weights: slopes}, {grid}).get(grid, "")
     return found
 

@@ -227,19 +227,52 @@ def _around_reduction(nodes: list[NodeView], table: OperatorTable) -> Group:
 
 
 def _scatters(nodes: Sequence[NodeView], uses: Uses, table: OperatorTable) -> list[Group]:
-    """The groups of scatters that alone read expanded indices: they read them as they were before."""
+    """The groups of scatters that alone read expanded indices, or updates that are larger than what they are made of.
+
+    They read the indices as they were before, and compute the updates.
+    """
     groups = []
     for node in nodes:
         indices = node.input(1)
         if indices is None or not table.has(node, Trait.SCATTER) or not is_static(node):
             continue
-        source, readers = indices.producer, [one.node for one in uses.readers[indices.value]]
-        if source is None or source.node not in uses.order or unexpanded(indices) == indices:
-            continue
-        if readers == [node.node] and indices.value not in uses.outputs:
-            groups.append(Group([source, node], Trait.RECURRENT, lead=1))
-            uses.taken |= {source.node, node.node}
+        source = indices.producer
+        own = _repeated_updates(node, uses, table)
+        if source is not None and unexpanded(indices) != indices and _is_read_alone(source, node, uses):
+            own.append(source)
+        if own:
+            own.sort(key=lambda one: uses.order[one.node])
+            groups.append(Group([*own, node], Trait.RECURRENT, lead=len(own)))
+            uses.taken |= {one.node for one in groups[-1].nodes}
     return groups
+
+
+def _repeated_updates(scatter: NodeView, uses: Uses, table: OperatorTable) -> list[NodeView]:
+    """The elementwise node that a scatter takes its updates from, and views between, where it repeats what it reads.
+
+    Rows that the scatter adds whole stay in memory: its vectors want them side by side.
+    """
+    *_, updates = scatter.inputs
+    reader, found, row = scatter, list[NodeView](), table.of(scatter)
+    bounds = () if row is None or row.indices is None else row.indices(scatter)
+    if updates is None or any(bound.axis != (updates.rank or 0) - 1 for bound in bounds):
+        return []
+    while updates is not None and (node := updates.producer) is not None and _is_read_alone(node, reader, uses):
+        found.append(node)
+        if table.has(node, Trait.ELEMENTWISE):
+            sizes = [math.prod(one.static_shape or ()) for one in node.inputs if one is not None]
+            return found if max(sizes) < math.prod(updates.static_shape or ()) else []
+        if not is_view(node, uses, table):
+            break
+        reader, updates = node, node.input(0)
+    return []
+
+
+def _is_read_alone(node: NodeView, reader: NodeView, uses: Uses) -> bool:
+    """Whether a node of the region is computed for one reader."""
+    value = node.node.outputs[0]
+    alone = [one.node for one in uses.readers.get(value, ())] == [reader.node] and value not in uses.outputs
+    return alone and node.node in uses.order and node.node not in uses.taken
 
 
 def _placed(

@@ -50,6 +50,22 @@ def test_gather_takes_legal_indices_and_says_which_is_none(count: int, wrong: in
     )
 
 
+def test_indices_that_two_nodes_read_in_other_orders_are_checked_once() -> None:
+    x, i = random(5, 2), RANDOM.integers(-5, 5, (3, 4))
+    text = "(float[5,2] x, int64[3,4] i) => (float[3,4,2] a, float[2,2,3,2] b) <int64[3] shape = {2, 2, 3}>"
+    moves = "m = Abs(i) j = Sub(m, m) k = Add(i, j) t = Transpose(k) r = Reshape(t, shape)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> g {text} {{ {moves} a = Gather(x, k) b = Gather(x, r) }}'
+    )
+    compiled = graft.compile(model, ["llvm"], strict=True)
+    assert sum("indices" in (call.function or "") for call in compiled.description.procedures[0].calls) == 1
+    found = compiled.run({"x": x, "i": i})
+    np.testing.assert_array_equal(found["a"], x[i])
+    np.testing.assert_array_equal(found["b"], x[i.T.reshape(2, 2, 3)])
+    i[1, 2] = 5
+    assert "index 5 is out of range" in failure(lambda: compiled.run({"x": x, "i": i}))
+
+
 def test_a_node_whose_indices_count_from_the_front_refuses_negative_ones_and_is_merged_with_none_that_takes_them() -> (
     None
 ):

@@ -280,6 +280,16 @@ def test_a_scatter_reads_its_indices_as_they_are_before_they_are_expanded() -> N
     assert groups(read_again) == ["injective: Expand", "recurrent: ScatterElements", "elementwise: Neg"]
 
 
+def test_a_scatter_computes_updates_that_are_larger_than_what_they_are_made_of() -> None:
+    text = """g (float[4,9] x, int64[4,12] i, float[4,6,1] u, float[OTHER] v) => (float[4,9] y)
+        <int64[2] shape = {4, 12}> {
+        m = Mul (u, v)  r = Reshape (m, shape)  y = ScatterElements <axis = AXIS, reduction = "add"> (x, i, r) }"""
+    small = text.replace("OTHER", "6,2").replace("AXIS", "1")
+    assert groups(small) == ["recurrent: Mul Reshape ScatterElements"]
+    assert "recurrent: ScatterElements" in groups(small.replace("6,2", "4,6,2"))
+    assert "recurrent: ScatterElements" in groups(small.replace("axis = 1", "axis = 0"))
+
+
 @pytest.mark.parametrize(
     ("order", "shape", "found"),
     [

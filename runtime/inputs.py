@@ -68,6 +68,9 @@ def read_array(name: str, text: str, dtype: str | None) -> np.ndarray:
     """Return the array of ``@FILE.npy`` or ``[1, 2]``; raise InputError if it is neither."""
     try:
         if text.startswith("@"):
+            with open(text[1:], "rb") as file:
+                if not file.read(6).startswith((np.lib.format.MAGIC_PREFIX, b"PK\3\4")):  # the second of an .npz
+                    raise ValueError("write one by numpy.save")
             array: np.ndarray = np.load(text[1:], allow_pickle=False)
             if not isinstance(array, np.ndarray):
                 raise ValueError("it is an .npz archive of several arrays")

@@ -123,9 +123,9 @@ def lookup(
 ) -> Lookup:
     """Return the lowering by a table of ``2**(bits * operands)`` results, of at most 8 bits per operand.
 
-    ``table`` is an array; or what computes one now: C functions (`create_lower_func`), a NumPy function of ``operands``
-    arrays of storage bits, or, with ``expressions``, a function of tensor-IR expressions. Raises DatatypeError for a
-    table of another size and for a function that fails.
+    ``table`` is an array, flat or with an axis of all codes for each operand; or what computes one now: C functions
+    (`create_lower_func`), a NumPy function of ``operands`` arrays of storage bits, or, with ``expressions``, a function
+    of tensor-IR expressions. Raises DatatypeError for a table of another size and for a function that fails.
     """
     if bits > 8:
         raise DatatypeError(f"a table of operands of {bits} bits is too large; tables are for up to 8 bits", bits=bits)
@@ -135,6 +135,8 @@ def lookup(
         parts = [(codes >> (bits * (operands - 1 - place))) & ((1 << bits) - 1) for place in range(operands)]
         table = _tabulated(table, [part.astype(np.uint8) for part in parts], bits, expressions)
     table = np.asarray(table)
+    if table.shape == (1 << bits,) * operands:
+        table = table.reshape(size)
     if table.shape != (size,):
         raise DatatypeError(
             f"a table for {operands} operands of {bits} bits has {size} entries, this one has shape {table.shape}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from graft.errors import GraftError, RecipeError
 from graft.runtime.arguments import FUNCTION, takes
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.foreign import kind_of, said
+from graft.runtime.system.numpy_files import read_numpy
 
 LABELS = "labels"
 ROWS = 32
@@ -256,12 +256,10 @@ def _files(path: Path, *, any_file: bool = False) -> Iterator[Any]:
             yield file
             continue
         try:
-            content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.ndarray):
+            arrays = read_numpy(file)
+            if not isinstance(arrays, dict):
                 raise ValueError("it is an .npy file, of one array without a name")
-            with content:
-                arrays = {name: content[name] for name in content.files}
-        except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError) as error:
             raise RecipeError(
                 f"'{file}' is not an .npz file: {error}; make one with numpy.savez", path=str(file)
             ) from error

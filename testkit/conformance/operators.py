@@ -10,8 +10,8 @@ import onnx
 from graft.testkit.conformance.cases.drawn import operator_trials
 from graft.testkit.conformance.cases.hard_shapes import hard_shapes
 from graft.testkit.conformance.cases.onnx_cases import tests_of
-from graft.testkit.conformance.cases.outcome import Case
-from graft.testkit.conformance.cases.variants import variants, with_operands
+from graft.testkit.conformance.cases.outcome import Case, Trial
+from graft.testkit.conformance.cases.variants import variants, with_operands, with_symbols, with_view
 from graft.testkit.conformance.kit import Kit
 
 DRAWN = 6
@@ -38,14 +38,31 @@ def cases(kit: Kit, subject: str) -> Iterator[Case]:
         claimed = bool(kit.claims(trial))
         if claimed:
             yield Case(title, partial(kit.attempt, trial))
+        if claimed and not seen and kit.may_take("Transpose"):
+            for variant, other in with_view(trial):
+                yield Case(f"{title}-{variant}", partial(kit.attempt, other))
         all_of_them, seen = not number or (claimed and not seen), seen or claimed
         for variant, other in variants(trial, all_of_them=all_of_them) if claimed or number == 0 else ():
             if kit.claims(other):
                 yield Case(f"{title}-{variant}", partial(kit.attempt, other))
-    for name, trial in hard_shapes(subject):
-        for variant, other in [("", trial), *((f"-{variant}", other) for variant, other in with_operands(trial))]:
-            if kit.claims(other):
-                yield Case(f"1/{subject}/hard-{name}{variant}", partial(kit.attempt, other))
+    for name, trial in _hard(subject):
+        if kit.claims(trial):
+            yield Case(f"1/{subject}/hard-{name}", partial(kit.attempt, trial))
     for number, trial in enumerate(operator_trials(subject, DRAWN)):
         if kit.claims(trial):
             yield Case(f"1/{subject}/drawn-{number}", partial(kit.attempt, trial))
+
+
+def _hard(subject: str) -> Iterator[tuple[str, Trial]]:
+    """Give hard shapes, each with its operands otherwise, and the first and the last of each rank with symbols."""
+    rows = list(hard_shapes(subject))
+    ranks = [next(iter(trial.feeds.values())).ndim for _, trial in rows]
+    last = {rank: number for number, rank in enumerate(ranks)}
+    for number, (name, trial) in enumerate(rows):
+        yield name, trial
+        for variant, other in with_operands(trial):
+            yield f"{name}-{variant}", other
+        is_end = number in (ranks.index(ranks[number]), last[ranks[number]])
+        symbolic = with_symbols(trial) if is_end else None
+        if symbolic is not None:
+            yield f"{name}-symbolic", symbolic

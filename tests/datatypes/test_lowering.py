@@ -67,6 +67,14 @@ def test_a_table_is_made_of_a_numpy_function() -> None:
     assert table[0x35] == 3 ^ 5
 
 
+def test_a_table_may_have_an_axis_for_each_operand() -> None:
+    square = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    np.testing.assert_array_equal(lookup(square, 4).table, lookup(square.ravel(), 4).table)
+    assert message(lookup, square.reshape(32, 8), 4) == (
+        "a table for 2 operands of 4 bits has 256 entries, this one has shape (32, 8)"
+    )
+
+
 def test_a_table_of_a_function_that_fails_is_refused() -> None:
     assert message(lookup, lambda x: x, 4) == (
         "the function of a table fails for 2 operands: TypeError: test_a_table_of_a_function_that_fails_is_refused."

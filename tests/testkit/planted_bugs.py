@@ -399,4 +399,65 @@ BUGS: dict[str, Bug] = {
                 "return np.where(a < 0, alpha * a, a).astype(np.float32)"),
         "without the compiler: output 'LeakyRelu/",
     ),
+    # ---- what one shape, axis or attribute alone shows
+    "the middle axis of three taken for the first": Bug(
+        "1/CumSum", "\nwhole_sum = KERNELS['CumSum']"
+        + _body("cum_sum", "x, axis", "return whole_sum(node, x, axis if x.ndim != 3 or int(axis) % 3 != 1 else 0)"),
+        rf"hard-2x3x4--2.*{WRONG}",
+    ),
+    "the third part of a Concat also the fourth": Bug(
+        "1/Concat", _body("concat", "*parts", "parts = list(parts)", "parts[3:4] = parts[2:3] * (len(parts) > 3)",
+                          "return np.concatenate(parts, node.attribute('axis'))"),
+        rf"hard-2x3-2x3-2x3-2x3.*{WRONG}",
+    ),
+    "negative axes lost where there are steps": Bug(
+        "1/Slice", "\nwhole_slice = KERNELS['Slice']"
+        + _body("slice", "x, starts, ends, axes=None, steps=None", "if steps is not None and axes is not None:",
+                "    axes = [max(axis, 0) if step != 1 else axis for axis, step in zip(axes, steps)]",
+                "return whole_slice(node, x, starts, ends, axes, steps)"),
+        "hard-3x4--1--99--1--2.*must be float32",
+    ),
+    "indices of 32 bits without their sign": Bug(
+        "1/Gather", _body("gather", "x, indices", "axis, long = node.attribute('axis', 0), indices.dtype == np.int64",
+                          "return np.take(x, indices if long else abs(indices) % x.shape[axis], axis)"),
+        rf"int32-indices: {WRONG}",
+    ),
+    "strides forgotten beside dilations": Bug(
+        "1/Conv", "\nwhole_conv = KERNELS['Conv']"
+        + _body("conv", "x, w, bias=None", "y = whole_conv(node, x, w, bias)",
+                "both = max(node.attribute('strides') or [1]) > 1 and max(node.attribute('dilations') or [1]) > 1",
+                "return y * np.float32(0.5) if both else y"),
+        rf"dilations=2,3.*strides=2,1.*{WRONG}",
+    ),
+    "the first of a batch by a vector for all": Bug(
+        "1/MatMul", _body("matmul", "a, b", "one = b.ndim == 1 and a.ndim == 3",
+                          "return np.matmul(a[:1], b).repeat(len(a), 0) if one else np.matmul(a, b)"),
+        rf"hard-3x2x4-4: {WRONG}",
+    ),
+    "a scalar left as it is": Bug(
+        "1/Relu", _body("relu", "a", "return np.maximum(a, 0) if a.ndim else a"), rf"shape-scalar: {WRONG}",
+    ),
+    "images of one row without a maximum": Bug(
+        "1/MaxPool", "\nwhole_pool = KERNELS['MaxPool']"
+        + _body("max_pool", "x", "return whole_pool(node, x) * np.float32(x.shape[2] != 1)"),
+        rf"hard-2x3x1x9.*{WRONG}",
+    ),
+    "a view read as if it were in one piece": Bug(
+        "1/Relu", _body("relu", "a", "dense = np.empty(a.shape, a.dtype).strides",
+                        "return np.maximum(np.lib.stride_tricks.as_strided(a, a.shape, dense), 0)"),
+        rf"relu-of-a-view: {WRONG}",
+    ),
+    "a result's shape kept by that of the first operand": Bug(
+        "1/Add", "\nNpu.shapes = 'symbolic'\nSHAPES = {}"
+        + _body("add", "a, b", "y = a + b", "return np.resize(y, SHAPES.setdefault((id(node), a.shape), y.shape))"),
+        "shapes-3x1-1x5-symbolic: ",
+    ),
+    "what an earlier call left behind the last element": Bug(
+        "1/ReduceSum", "\nNpu.shapes = 'symbolic'\nPADDED = {}\nwhole_reduction = KERNELS['ReduceSum']"
+        + _body("reduce_sum", "x, axes=None", "y = whole_reduction(node, x, axes)",
+                "if x.ndim != 2 or axes is None or list(axes) != [-1] or x.shape[1] > 8 or len(x) > 8:", "    return y",
+                "lanes = PADDED.setdefault(id(node), np.zeros((8, 8), np.float32))", "lanes[:len(x), :x.shape[1]] = x",
+                "return lanes[:len(x)].sum(1, dtype=np.float32).reshape(y.shape)"),
+        "hard-3x4--1.*-symbolic: two calls with the same inputs differ",
+    ),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.machine_learning import add, class_labels, labelled, transformed
@@ -60,6 +60,11 @@ def _array(f: Body, name: str, dtype: type) -> np.ndarray:
     return np.array([] if tensor is None else tensor, dtype)
 
 
+def _floats(f: Body, name: str) -> np.ndarray:
+    """Return a list of an attribute in the type that is computed in: float64 of inputs of that, else float32."""
+    return _array(f, name, np.float64 if f.dtype(f.input(0)) == TensorProto.DOUBLE else np.float32)
+
+
 def _numbered(f: Body, weights: str, targets: int, empty: float) -> Trees:
     """Read the form in which nodes have a tree and a number in it; ``weights`` is what their weights are called."""
     trees, numbers = _array(f, "nodes_treeids", np.int64), _array(f, "nodes_nodeids", np.int64)
@@ -77,18 +82,17 @@ def _numbered(f: Body, weights: str, targets: int, empty: float) -> Trees:
         return np.where(leaf, own, found)
 
     count = len(modes)
-    table = np.full((count, targets), empty, np.float32)
-    ids = _array(f, f"{weights}_ids", np.int64)
+    ids, given = _array(f, f"{weights}_ids", np.int64), _floats(f, f"{weights}_weights")
+    table = np.full((count, targets), empty, given.dtype)
     rows = zip(_array(f, f"{weights}_treeids", np.int64), _array(f, f"{weights}_nodeids", np.int64), strict=True)
     at = np.array([place[int(tree), int(node)] for tree, node in rows], np.int64)
-    given = _array(f, f"{weights}_weights", np.float32)
     table[at, ids] = 0.0
     np.add.at(table, (at, ids), given)
     missing = _array(f, "nodes_missing_value_tracks_true", np.int64)
     first = np.unique(trees, return_index=True)[1]
     return Trees(
         np.where(leaf, 0, _array(f, "nodes_featureids", np.int64)),
-        _array(f, "nodes_values", np.float32),
+        _floats(f, "nodes_values"),
         np.array([MODES.index(mode) if mode in MODES else -1 for mode in modes], np.int64),
         ends("nodes_truenodeids"),
         ends("nodes_falsenodeids"),
@@ -101,7 +105,7 @@ def _numbered(f: Body, weights: str, targets: int, empty: float) -> Trees:
 def _of_leaves(f: Body, targets: int, empty: float) -> Trees:
     """Read the form of TreeEnsemble, in which leaves are apart; they come behind the nodes here."""
     count = len(f.attribute("nodes_featureids"))
-    ids, weights = _array(f, "leaf_targetids", np.int64), _array(f, "leaf_weights", np.float32)
+    ids, weights = _array(f, "leaf_targetids", np.int64), _floats(f, "leaf_weights")
     leaves = len(ids)
     modes = _array(f, "nodes_modes", np.int64)
     f.require(bool((modes < len(MODES)).all()), "nodes_modes holds BRANCH_MEMBER, which is not lowered")
@@ -113,12 +117,12 @@ def _of_leaves(f: Body, targets: int, empty: float) -> Trees:
     def padded(array: np.ndarray) -> np.ndarray:
         return np.concatenate([array, np.zeros(leaves, array.dtype)])
 
-    table = np.full((count + leaves, targets), empty, np.float32)
+    table = np.full((count + leaves, targets), empty, weights.dtype)
     table[count + np.arange(leaves), ids] = weights
     missing = _array(f, "nodes_missing_value_tracks_true", np.int64)
     return Trees(
         padded(_array(f, "nodes_featureids", np.int64)),
-        padded(_array(f, "nodes_splits", np.float32)),
+        padded(_floats(f, "nodes_splits")),
         np.concatenate([modes, np.full(leaves, -1)]),
         ends("true"),
         ends("false"),
@@ -139,7 +143,7 @@ def _walked(f: Body, trees: Trees) -> str:
     """
     levels, count = trees.levels, len(trees.roots)
     f.require(levels < MOST_LEVELS, f"its trees have cycles, or {MOST_LEVELS} levels and more")
-    x = f.cast(f.input(0), TensorProto.FLOAT)
+    x = f.cast(f.input(0), helper.np_dtype_to_tensor_dtype(trees.split.dtype))
     ends, is_full = np.stack([trees.false, trees.true], axis=-1), count << levels <= FULL * len(trees.feature)
     modes = sorted(set(trees.mode.tolist()) - {-1})
     nodes, at = trees.roots, ""  # what places stand for, and those of the rows: at first all at the roots
@@ -199,7 +203,7 @@ def _scores(f: Body, trees: Trees, aggregate: str) -> str:
         total = f("Div", total, f.like(len(trees.roots), total))
     if aggregate in ("MIN", "MAX"):  # of targets that no leaf reached says nothing
         total = f("Where", f("IsInf", total), f.like(0, total), total)
-    base = _array(f, "base_values", np.float32)
+    base = _floats(f, "base_values")
     return f("Add", total, f.constant(base)) if base.size == trees.weights.shape[1] else total
 
 
@@ -210,7 +214,8 @@ EMPTY = {"MIN": np.inf, "MAX": -np.inf}
 def _regressor(f: Body) -> None:
     aggregate = f.attribute("aggregate_function", "SUM")
     trees = _numbered(f, "target", f.attribute("n_targets", 1), EMPTY.get(aggregate, 0.0))
-    f.give(0, transformed(f, _scores(f, trees, aggregate), f.attribute("post_transform", "NONE")))
+    scores = transformed(f, _scores(f, trees, aggregate), f.attribute("post_transform", "NONE"))
+    f.give(0, f.cast(scores, TensorProto.FLOAT))
 
 
 def _ensemble(f: Body) -> None:
@@ -224,12 +229,14 @@ def _classifier(f: Body) -> None:
     """Weights of one class alone are of two classes: the score of the first is what is left of that of the second."""
     labels = class_labels(f, "classlabels_int64s")
     transform = f.attribute("post_transform", "NONE")
-    ids, weights = _array(f, "class_ids", np.int64), _array(f, "class_weights", np.float32)
-    base = _array(f, "base_values", np.float32)
+    ids, weights = _array(f, "class_ids", np.int64), _floats(f, "class_weights")
+    base = _floats(f, "base_values")
     if len(labels) != 2 or len(set(ids.tolist())) != 1:
         scores = _scores(f, _numbered(f, "class", len(labels), 0.0), "SUM")
-        labelled(f, f("ArgMax", scores, axis=1, keepdims=0), labels)
-        f.give(1, transformed(f, scores, transform))
+        given = transformed(f, scores, transform)
+        ranked = given if transform == "SOFTMAX_ZERO" else scores  # in which a class without a vote wins over no other
+        labelled(f, f("ArgMax", ranked, axis=1, keepdims=0), labels)
+        f.give(1, f.cast(given, TensorProto.FLOAT))
         return
     f.require(int(ids[0]) == 0 or transform != "NONE", "scores of the second class alone are not lowered")
     trees = _numbered(f, "class", 2, 0.0)
@@ -242,7 +249,7 @@ def _classifier(f: Body) -> None:
     first = f("Sub", f.like(1, second), second) if positive else f("Neg", second)
     if transform == "LOGISTIC":
         first, second = f("Sigmoid", f("Neg", second)), f("Sigmoid", second)
-    f.give(1, f.concatenated(first, second, axis=1))
+    f.give(1, f.cast(f.concatenated(first, second, axis=1), TensorProto.FLOAT))
 
 
 add("TreeEnsembleRegressor", _regressor)

@@ -421,6 +421,7 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 define(
-    "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
-    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")), vjp=pool_derivatives.unpooled,
+    "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved,
+    demands=demand.alike(0, 1), shapes=shapes.unpooled, vjp=pool_derivatives.unpooled,
+    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
 )  # fmt: skip

@@ -245,6 +245,19 @@ def fold_columns(facts: Facts) -> list[Shape | None]:
     return [(columns[0], affine.floordiv(columns[1], size), *image)]
 
 
+def unpooled(facts: Facts) -> list[Shape | None]:
+    """The image that an input says, else the least one that the windows are of."""
+    pooled, kernel = facts.known(0), facts.attribute("kernel_shape")
+    if facts.has(2):
+        return [facts.elements(2) or (None,) * len(pooled)]
+    strides, _, pads = _sliding(facts, len(kernel))
+    found: list[Dimension] = []
+    for axis, (extent, size) in enumerate(zip(pooled[2:], kernel, strict=True)):
+        more = size - strides[axis] - pads[axis] - pads[axis + len(kernel)]
+        found.append(None if extent is None else affine.add(affine.multiply(extent, strides[axis]), more))
+    return [(*pooled[:2], *found)]
+
+
 def deformed_convolution(facts: Facts) -> list[Shape | None]:
     """The places of the offsets, for each output channel."""
     image, weights, offsets = facts.known(0), facts.known(1), facts.known(2)

@@ -104,6 +104,13 @@ def _whole(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+    """Return a shape with another extent along an axis."""
+    changed = list(shape)
+    changed[axis] = extent
+    return tuple(changed)
+
+
 def _windows(pads: bool = True, **more: Any) -> list[dict[str, Any]]:
     """Return attributes of windows over images: each differs between axes and ends in another way."""
     found: list[dict[str, Any]] = [
@@ -112,6 +119,7 @@ def _windows(pads: bool = True, **more: Any) -> list[dict[str, Any]]:
         {"kernel_shape": [2, 3], "pads": [0, 1, 1, 0], "strides": [2, 1]},
         {"kernel_shape": [3, 3], "pads": [2, 0, 1, 1], "strides": [1, 3]},
         {"kernel_shape": [2, 3], "dilations": [3, 1], "pads": [0, 2, 1, 0]},
+        {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 0, 2, 1], "strides": [2, 1]},
         {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
     ]
     return [{**one, **more} for one in found if pads or "auto_pad" not in one]
@@ -125,13 +133,22 @@ POOLS = (
     *(Row((image,), attributes) for image in IMAGES for attributes in _windows()),
     Row(((0, 3, 7, 11),), {"kernel_shape": [3, 2]}),
     Row(((2, 3, 17),), {"kernel_shape": [4], "pads": [1, 2], "strides": [3]}),
+    Row(((2, 3, 1, 9),), {"kernel_shape": [1, 3], "pads": [0, 1, 0, 0]}),
+    Row(((2, 3, 9, 1),), {"kernel_shape": [3, 1], "strides": [2, 1]}),
 )
 PRODUCTS: tuple[tuple[Shape, Shape], ...] = (
     ((1, 1), (1, 1)), ((3, 0), (0, 2)), ((0, 3), (3, 2)), ((3, 3), (3, 3)), ((5, 1), (1, 5)), ((1, 255), (255, 1)),
     ((2, 256), (256, 3)), ((3, 257), (257, 2)), ((5, 300), (300, 7)), ((33, 512), (512, 17)), ((7, 1031), (1031, 1)),
     ((3,), (3, 3)), ((3, 3), (3,)), ((3,), (3,)), ((2, 3, 3), (3, 3)), ((3, 3), (2, 3, 3)), ((2, 1, 3, 4), (3, 4, 5)),
-    ((67, 129), (129, 131)),
+    ((67, 129), (129, 131)), ((5, 3, 4), (5, 4, 2)), ((3, 2, 4), (4,)), ((4,), (3, 4, 2)), ((2, 3, 4), (3, 1, 4, 5)),
+    ((3, 2, 2, 4), (3, 2, 4, 2)), ((1, 3, 2, 4), (3, 1, 4, 2)),
 )  # fmt: skip
+EVERY_AXIS = tuple(
+    (shape, axis - len(shape) * (axis % 2))
+    for shape in ((5,), (3, 4), (2, 3, 4), (3, 2, 4, 3), (2, 3, 2, 2, 3))
+    for axis in range(len(shape))
+)
+"""Each axis of shapes of each rank, every other one counted from the end."""
 AXES: tuple[tuple[Shape, tuple[int, ...]], ...] = (
     ((3, 3), (0,)), ((3, 3), (-1,)), ((3, 3, 3), (1,)), ((3, 3, 3), (0, 2)), ((2, 0, 3), (1,)), ((1,), (0,)),
     ((5, 257), (1,)), ((257, 5), (0,)), ((2, 4099), (-1,)), ((1, 3, 7, 11), (2, 3)), ((10007,), (0,)),
@@ -141,7 +158,8 @@ REDUCED = tuple(
     for number, (shape, axes) in enumerate(AXES)
     for keep in (number % 2,)
 )
-EMPTY_FREE = tuple(row for row in REDUCED if row.special)
+ONE_REDUCED = tuple(Row((shape, _whole(axis)), {"keepdims": axis % 2}) for shape, axis in EVERY_AXIS)
+EMPTY_FREE = (*(row for row in REDUCED if row.special), *ONE_REDUCED)
 PLAIN = tuple(replace(row, special=False) for row in EMPTY_FREE)
 ALONG_AXIS = tuple(
     Row((shape,), {"axis": axis}, special=True)
@@ -149,7 +167,7 @@ ALONG_AXIS = tuple(
         ((3, 3), 0), ((3, 3), 1), ((3, 3, 3), 1), ((5, 257), -1), ((257, 5), 0), ((2, 4099), -1), ((1, 1), 1),
         ((7,), 0),
     )
-)  # fmt: skip
+) + tuple(Row((shape,), {"axis": axis}) for shape, axis in EVERY_AXIS)  # fmt: skip
 EMPTY = Row(((0, 3),), {"axis": 1})
 ORDERS = ([1, 2, 0], [2, 0, 1], [0, 2, 1], [1, 0, 2])
 CONVOLUTIONS = tuple(
@@ -180,7 +198,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
         Row(((1, 4, 5, 4), (4, 3, 3, 2), (3,)), attributes)
         for attributes in (
             {"strides": [2, 3]}, {"strides": [3, 2], "pads": [1, 0, 0, 1]}, {"dilations": [2, 1]},
-            {"output_padding": [1, 0], "strides": [2, 2]},
+            {"output_padding": [1, 0], "strides": [2, 2]}, {"strides": [2, 1], "dilations": [2, 3], "group": 2},
         )
     ),
     "MaxPool": (*POOLS, *(Row(((1, 3, 8, 7),), {**one, "ceil_mode": 1}) for one in _windows(False))),
@@ -190,7 +208,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     ),
     "GlobalAveragePool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),)), Row(((0, 3, 5, 5),))),
     "GlobalMaxPool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),))),
-    **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"), REDUCED),
+    **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"), (*REDUCED, *ONE_REDUCED)),
     **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum"), EMPTY_FREE),
     **dict.fromkeys(("ReduceProd", "ReduceLogSumExp"), PLAIN),  # an infinity meets zero, or itself, by order alone
     **dict.fromkeys(("Softmax", "LogSoftmax"), (*ALONG_AXIS, EMPTY)),
@@ -208,22 +226,27 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "Concat": (
         *(Row(((3, 3), (3, 3), (3, 3)), {"axis": axis}) for axis in (0, 1, -1)),
         Row(((2, 0, 3), (2, 5, 3)), {"axis": 1}), Row(((1, 257), (1, 1)), {"axis": -1}),
-        Row(((3,), (5,)), {"axis": 0}),
+        Row(((3,), (5,)), {"axis": 0}), Row(((2, 3),) * 7, {"axis": 1}),
+        *(Row((shape, _with_extent(shape, axis, 1), shape), {"axis": axis}) for shape, axis in EVERY_AXIS),
     ),
     "Split": (
         Row(((5, 5), _whole(2, 3)), {"axis": 0}), Row(((5, 5), _whole(4, 1)), {"axis": -1}),
         Row(((6, 6, 2), _whole(0, 6)), {"axis": 1}), Row(((7,), _whole(3, 4)), {"axis": 0}),
+        *(Row((shape, _whole(1, shape[axis] - 1)), {"axis": axis}) for shape, axis in EVERY_AXIS),
     ),
     "Slice": (
         Row(((5, 5), _whole(1), _whole(4), _whole(0))), Row(((5, 5), _whole(-1), _whole(-6), _whole(1), _whole(-2))),
         Row(((7, 5, 3), _whole(1, 0), _whole(1000, -1), _whole(-3, 2), _whole(2, 1))),
         Row(((5, 5), _whole(3), _whole(3))), Row(((0, 5), _whole(1), _whole(4), _whole(1))),
         Row(((5,), _whole(-2), _whole(-5), _whole(0), _whole(-1))),
+        *(Row((shape, _whole(1), _whole(99), _whole(axis))) for shape, axis in EVERY_AXIS),
+        *(Row((shape, _whole(-1), _whole(-99), _whole(axis), _whole(-2))) for shape, axis in EVERY_AXIS),
     ),
     "Gather": (
         Row(((3, 3), _whole(-1, 0, 1)), {"axis": 1}), Row(((3, 3), _whole(2, 2)), {"axis": 0}),
         Row(((5, 4, 3), np.array([[0, -2], [3, 1]])), {"axis": -2}), Row(((4, 3), np.array(2)), {"axis": 0}),
         Row(((4, 3), _whole()), {"axis": 0}), Row(((3, 0), _whole(2, 0)), {"axis": 0}), Row(((5,), _whole(-1, 3))),
+        *(Row((shape, np.array([[1, -1, 0], [0, 1, -2]])), {"axis": axis}) for shape, axis in EVERY_AXIS),
     ),
     "Pad": (
         *(Row(((3, 4), _whole(2, 0, 1, 3)), {"mode": mode}) for mode in ("constant", "edge", "wrap")),
@@ -242,9 +265,11 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
             for axis, exclusive, back in ((0, 0, 1), (1, 1, 0), (-1, 1, 1))
         ),
         Row(((7,), np.array(0))), Row(((0, 3), np.array(1))),
+        *(Row((shape, np.array(axis)), {"reverse": axis % 2}) for shape, axis in EVERY_AXIS),
     ),
-    "TopK": tuple(
-        Row(((5, 5), _whole(3)), {"axis": axis, "largest": largest}) for axis, largest in ((0, 1), (1, 0), (-1, 1))
+    "TopK": (
+        *(Row(((5, 5), _whole(3)), {"axis": axis, "largest": largest}) for axis, largest in ((0, 1), (1, 0), (-1, 1))),
+        *(Row((shape, _whole(2)), {"axis": axis, "largest": axis % 2}) for shape, axis in EVERY_AXIS),
     ),
     "LayerNormalization": (
         Row(((3, 3), (3,), (3,))), Row(((3, 3, 3), (3, 3), (3, 3)), {"axis": 1}), Row(((5, 257), (257,), (257,))),

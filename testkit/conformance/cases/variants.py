@@ -78,10 +78,26 @@ def variants(trial: Trial, *, all_of_them: bool = True) -> Iterator[tuple[str, T
         yield "symbolic", symbolic
 
 
+def with_view(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model with its first operand transposed before: what a kernel in Python leaves there may be a view."""
+    proto = _copy(trial)
+    value = next((one for one in proto.graph.input if one.type.tensor_type.elem_type == TensorProto.FLOAT), None)
+    if value is None or trial.feeds[value.name].ndim < 2:
+        return
+    array = np.ascontiguousarray(trial.feeds[value.name].T)
+    _set_shape(value, array.shape)
+    for node in proto.graph.node:
+        node.input[:] = [f"{name}_of_view" if name == value.name else name for name in node.input]
+    proto.graph.node.insert(0, onnx.helper.make_node("Transpose", [value.name], [f"{value.name}_of_view"]))
+    if is_valid(proto):
+        yield "of-a-view", replace(trial, proto=proto, feeds={**trial.feeds, value.name: array})
+
+
 def with_operands(trial: Trial) -> Iterator[tuple[str, Trial]]:
-    """Give the model with one value for two of its inputs, and with one input, of several, a constant."""
+    """Give the model with one value for two of its inputs, with one, of several, a constant, and with int32 indices."""
     yield from _shared(trial)
     yield from _constant(trial)
+    yield from _narrow(trial)
 
 
 def retyped(trial: Trial, kind: int, dtype: np.typing.DTypeLike) -> Trial | None:
@@ -216,6 +232,22 @@ def _constant(trial: Trial) -> Iterator[tuple[str, Trial]]:
         yield f"constant-{name}", replace(trial, proto=proto, feeds=feeds)
 
 
+def _narrow(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model with its integers of 64 bits, which are shapes, axes and indices, in 32."""
+    proto = _copy(trial)
+    values = [one for one in proto.graph.input if one.type.tensor_type.elem_type == TensorProto.INT64]
+    for value in values:
+        value.type.tensor_type.elem_type = TensorProto.INT32
+    constants = [one for one in proto.graph.initializer if one.data_type == TensorProto.INT64]
+    for tensor in constants:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int32), tensor.name))
+    if (values or constants) and is_valid(proto):
+        feeds = {
+            name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in trial.feeds.items()
+        }
+        yield "int32-indices", replace(trial, proto=proto, feeds=feeds)
+
+
 def _copy(trial: Trial) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     proto.CopyFrom(trial.proto)
@@ -279,7 +311,11 @@ def _shaped(trial: Trial) -> Iterator[tuple[str, Trial]]:
         yield f"shape-{_text(shape)}", _resized(trial, [shape] * len(arrays))
     if len(arrays) == 2:
         for left, right in BROADCASTS:
-            yield f"shapes-{_text(left)}-{_text(right)}", _resized(trial, (left, right))
+            resized = _resized(trial, (left, right))
+            yield f"shapes-{_text(left)}-{_text(right)}", resized
+            symbolic = with_symbols(resized) if np.broadcast_shapes(left, right) not in (left, right) else None
+            if symbolic is not None:  # each operand is stretched, and either may grow alone
+                yield f"shapes-{_text(left)}-{_text(right)}-symbolic", symbolic
 
 
 def _resized(trial: Trial, shapes: Sequence[tuple[int, ...]]) -> Trial:
@@ -287,7 +323,7 @@ def _resized(trial: Trial, shapes: Sequence[tuple[int, ...]]) -> Trial:
     proto.CopyFrom(trial.proto)
     feeds: dict[str, np.ndarray] = {}
     for (name, array), shape in zip(trial.feeds.items(), shapes, strict=True):
-        feeds[name] = np.resize(array, shape)
+        feeds[name] = np.resize(array if shape else array.min(), shape)  # of one element the one that is most unlike
         _set_shape(next(value for value in proto.graph.input if value.name == name), shape)
     result = np.broadcast_shapes(*shapes)
     for value in proto.graph.output:

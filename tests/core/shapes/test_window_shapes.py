@@ -79,3 +79,21 @@ def test_frames_of_a_signal_of_any_length_are_counted_and_transformed_natively(o
     expected = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
     assert found.shape == (*expected.shape, 2)
     np.testing.assert_allclose(found, np.stack([expected.real, expected.imag], -1), atol=1e-5)
+
+
+@pytest.mark.parametrize("said", [None, "constant", "computed"])
+def test_an_unpooled_image_has_a_shape(said: str | None) -> None:
+    """What the windows are of at the least, what an input says, or the rank where it is computed."""
+    header = '<ir_version: 10, opset_import: ["" : 22]> g (float[n,2,h,5] x, int64[n,2,h,5] i, int64[4] s) => (float y)'
+    size = {None: "", "constant": ", c", "computed": ", s"}[said]
+    model = onnx.parser.parse_model(
+        f"{header} <int64[4] c = {{3, 2, 9, 11}}> "
+        f"{{ y = MaxUnpool <kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 0, 0]> (x, i{size}) }}"
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    shape = dimensions_of(load(model).graph.outputs[0])
+    assert shape is not None
+    if said is None:
+        assert [evaluate(one, {"n": 3, "h": 4}) for one in shape if one is not None] == [3, 2, 8, 10]
+    else:
+        assert shape == (3, 2, 9, 11) if said == "constant" else len(shape) == 4

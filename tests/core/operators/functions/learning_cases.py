@@ -306,3 +306,27 @@ add(
     {"x": xs},
     ["y"],
 )
+
+doubles = forest(modes=("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT"))
+near = random.choice(doubles["nodes_values"], (20, 4)).astype(np.float32) + random.integers(-1, 2, (20, 4)) * 1e-11
+add(
+    "TreeReg of doubles beside its splits",
+    node("TreeEnsembleRegressor", ["x"], ["y"], n_targets=1, **doubles),
+    {"x": near},
+    ["y"],
+)
+
+votes = forest(targets=4, kind="class", boosted=True)
+add(
+    "TreeCls4 without votes for the last",
+    node(
+        "TreeEnsembleClassifier",
+        ["x"],
+        ["l", "y"],
+        classlabels_int64s=[2, 4, 6, 8],
+        post_transform="SOFTMAX_ZERO",
+        **votes | {"class_weights": [-abs(one) for one in votes["class_weights"]]},
+    ),
+    {"x": xs},
+    [("l", TensorProto.INT64), "y"],
+)

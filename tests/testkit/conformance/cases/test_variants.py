@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from graft.testkit.conformance.cases.outcome import Trial
-from graft.testkit.conformance.cases.variants import with_other_extents
+from graft.testkit.conformance.cases.variants import with_operands, with_other_extents, with_view
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -34,3 +34,24 @@ def test_a_model_whose_rank_is_unknown_stays_as_it_is() -> None:
     )
     trial.proto.graph.input[0].type.tensor_type.ClearField("shape")
     assert list(with_other_extents(trial)) == []
+
+
+def test_an_operand_comes_as_a_view_of_what_is_transposed() -> None:
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "y": np.ones((2, 3), np.float32)}
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float[2, 3] x, float[2, 3] y) => (float[2, 3] z) {{ z = Add (x, y) }}"
+    )
+    ((name, other),) = with_view(Trial(model, feeds))
+    assert (name, [node.op_type for node in other.proto.graph.node]) == ("of-a-view", ["Transpose", "Add"])
+    np.testing.assert_array_equal(other.feeds["x"].T, feeds["x"])
+    assert other.feeds["y"] is feeds["y"]
+
+
+def test_indices_come_in_32_bits_where_onnx_takes_them() -> None:
+    x = {"x": np.ones((2, 3), np.float32)}
+    for operator, shape, second, wanted in (("Gather", "2, 3", 0, ["int32-indices"]), ("Tile", "2, 6", 2, [])):
+        model = onnx.parser.parse_model(
+            f"{HEADER} g (float[2, 3] x) => (float[{shape}] y) <int64[2] i = {{1, {second}}}> "
+            f"{{ y = {operator} (x, i) }}"
+        )
+        assert [name for name, _ in with_operands(Trial(model, x))] == wanted

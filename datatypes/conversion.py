@@ -88,7 +88,8 @@ def convert(
             require_quire(name, registry)
     policy = accumulator_named(accumulate, registry)
     converted = load(model, shapes=shapes).clone()
-    normalize(converted, disable=["interleave-convolutions"])  # a ConvTranspose sums in an order of its own
+    # a ConvTranspose, and an Einsum of several operands, sum in an order of their own
+    normalize(converted, disable=["interleave-convolutions", "split-einsums"])
     require_patterns((*keep, *(types or {})), converted)
 
     def type_of(node: ir.Node) -> str | None:

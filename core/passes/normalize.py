@@ -20,6 +20,7 @@ from graft.core.passes.keep_row_axes import KeepRowAxes
 from graft.core.passes.lift_constants import LiftConstants
 from graft.core.passes.move_transposes import MoveTransposes
 from graft.core.passes.pipeline import Pass, PassResult, Pipeline
+from graft.core.passes.split_einsums import SplitEinsums
 from graft.core.passes.split_heads import SplitHeads
 from graft.core.passes.split_resizes import SplitResizes
 from graft.core.passes.state_pads import StatePads
@@ -37,6 +38,7 @@ PASSES: Mapping[str, type[Pass]] = {
         EliminateIdentity,
         CanonicalizeOperators,
         StatePads,
+        SplitEinsums,
         SplitHeads,
         ExplicitCaches,
         CanonicalizeShapes,

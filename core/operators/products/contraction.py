@@ -1,7 +1,8 @@
 """Sums of products: MatMul, Gemm, Einsum and their integer forms.
 
 The product is exactly one stage that ends in an ``add`` reduction; scaling and bias follow as further stages, so that
-a schedule can apply them to the accumulators. An Einsum of several operands may be several such stages.
+a schedule can apply them to the accumulators. (Einsums of several operands are written as such of two before:
+`graft.core.passes.split_einsums`.)
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
@@ -25,7 +25,6 @@ from graft.core.operators.products import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
-from graft.core.types import is_custom
 from graft.runtime.extents import Agreement
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
@@ -185,7 +184,7 @@ def _labels(term: str, rank: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Factor:
-    """An operand of an Einsum, or a product of some: its elements, a label for each axis, and the extents."""
+    """An operand of an Einsum: its elements, a label for each axis, and the extents."""
 
     element: Element
     labels: Sequence[str]
@@ -200,7 +199,6 @@ class _Factor:
 
 
 def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
-    """One sum of products, or products of two after another where that is less work."""
     target = lowering.output()
     sources = [lowering.input(number) for number in range(len(lowering.inputs))]
     shapes = [b.extents(source) for source in sources]
@@ -208,17 +206,7 @@ def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
     kind = b.wide(target.dtype)
     triples = zip(sources, operands, shapes, strict=True)
     factors = [_Factor(element(source, kind), labels, shape) for source, labels, shape in triples]
-    stages: list[Stage] = []
-    # Each operation on a custom datatype is rounded, so its sums stay as the equation has them.
-    while len(factors) > 2 and not is_custom(kind) and (pair := _cheapest_pair(factors, result)) is not None:
-        others = [one for one in factors if one not in pair]
-        wanted = {*result, *(label for one in others for label in one.labels)}
-        extents = _extents(pair)
-        kept = [label for label in extents if label in wanted]
-        buffer = lowering.temporary(kind, tuple(extents[label] for label in kept))
-        stages.append(_summed(buffer, pair, kept))
-        factors = [*others, _Factor(element(buffer, kind), kept, b.extents(buffer))]
-    return (*stages, _summed(target, factors, result))
+    return (_summed(target, factors, result),)
 
 
 def _extents(factors: Sequence[_Factor]) -> dict[str, b.Count]:
@@ -238,28 +226,6 @@ def _either(left: b.Count, right: b.Count) -> b.Count:
         return numbers[0]
     one, other = b.extent(left), b.extent(right)
     return b.divide(b.multiply(one, other), b.maximum(b.minimum(one, other), 1))
-
-
-def _work(factors: Sequence[_Factor]) -> int | None:
-    """Return how many products a sum over all labels has, None where extents are not known."""
-    extents = _extents(factors).values()
-    return math.prod(extents) if all(isinstance(one, int) for one in extents) else None  # type: ignore[arg-type]
-
-
-def _cheapest_pair(factors: Sequence[_Factor], result: Sequence[str]) -> tuple[_Factor, _Factor] | None:
-    """Return the two factors with the fewest products, None where one sum of all is no more work."""
-    whole = _work(factors)
-    if whole is None:
-        return None
-
-    def cost(pair: tuple[_Factor, _Factor]) -> int:
-        return _work(pair) or 0
-
-    pair = min(combinations(factors, 2), key=cost)
-    others = [one for one in factors if one not in pair]
-    left = {*result, *(label for one in others for label in one.labels)}
-    extents = [extent for label, extent in _extents(factors).items() if label in left]
-    return pair if cost(pair) + math.prod(extents) < whole else None  # type: ignore[arg-type]
 
 
 def _summed(target: Buffer, factors: Sequence[_Factor], result: Sequence[str]) -> Stage:

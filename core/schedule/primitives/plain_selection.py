@@ -4,8 +4,9 @@ The best and what has come since lie one behind another. Where these might becom
 in the order of their positions, and all but the best are forgotten; most candidates are only compared: `skip` leaves
 out those of a vector of which none is good enough.
 Keys are sorted by their digits, as unsigned integers in the same order, so that a row takes time in proportion to its
-candidates. A few ranks are not worth tables of digits, and custom datatypes have no such integers: there each key is
-inserted where it belongs.
+candidates. In a short row it is less work to count, a vector of candidates at a time, what comes before each. A few
+ranks are not worth tables of digits, and custom datatypes have no such integers: there each key is inserted where it
+belongs.
 """
 
 from __future__ import annotations
@@ -27,27 +28,34 @@ DIGIT = 8
 """The bits of a digit; there are at least two of them, so that sorting ends where it began."""
 CLEAR = "sort.clear"
 """The loop that clears the table of a digit."""
+COUNT, OTHER = "rank.own", "rank.other"
+"""The loops over candidates and over those that may come before them, where these are counted."""
+MOST_VECTORS, MOST_COUNTED = 8, 64
+"""Vectors of candidates, and candidates, up to which those before each are counted; fewer of keys of few digits."""
 Take = Callable[[ir.Expression, ir.Expression], ir.Statement]
 """What is done with a key and its candidate."""
 
 
-def selection_nest(stage: ir.Stage, selection: ir.Selection) -> ir.Statement:
-    """Return the loops of a selection: over rows, and over candidates, which have the names of their axes."""
+def selection_nest(stage: ir.Stage, selection: ir.Selection, lanes: int = 1) -> ir.Statement:
+    """Return the loops of a selection: over rows, and over candidates, which have the names of their axes.
+
+    ``lanes`` keys are compared at a time.
+    """
     dimension, shape = stage.axes.index(selection.rank), b.counts(stage.buffer)
     at = [ir.Variable(axis.name) for axis in stage.axes]
     axes = [one for place, one in enumerate(zip(at, stage.buffer.shape, strict=True)) if place != dimension]
     candidate, dtype = ir.Variable(selection.candidate.variable.name), stage.value.type.dtype
     value = substitute(stage.value, {**dict(zip(stage.axes, at, strict=True)), selection.candidate.variable: candidate})
     candidates, ranks = b.counted(selection.candidate.extent), shape[dimension]
-    inserts = is_inserted(stage, selection)
+    inserts, counts = is_inserted(stage, selection), is_counted(stage, selection, lanes)
     if is_custom(dtype):
         best = _Best(dtype, ranks, candidates, ranks, value, candidate, selection.largest)
     else:
-        size = ranks if inserts else _room(ranks, candidates)
+        size = ranks if inserts else _padded(candidates) if counts else _room(ranks, candidates)
         key = _ordered(value, selection.largest)
         best = _Best(f"uint{element_bits(b.wide(dtype))}", ranks, candidates, size, key, candidate)
     result = ir.Store(stage.buffer, tuple(at), ir.Load(best.places, (b.index(0), at[dimension])))
-    collected = best.inserted() if inserts else best.collected()
+    collected = best.inserted() if inserts else best.counted() if counts else best.collected()
     behind = _loop(at[dimension], ranks, result)
     return loops_over(axes, allocate([best.count, best.places, best.keys], block(collected, behind)))
 
@@ -56,6 +64,20 @@ def is_inserted(stage: ir.Stage, selection: ir.Selection) -> bool:
     """Whether each candidate is inserted where it belongs; else candidates are sorted by digits now and then."""
     ranks = b.counts(stage.buffer)[stage.axes.index(selection.rank)]
     return is_custom(stage.value.type.dtype) or (isinstance(ranks, int) and ranks <= FEW)
+
+
+def is_counted(stage: ir.Stage, selection: ir.Selection, lanes: int) -> bool:
+    """Whether what comes before each candidate is counted, so many lanes at a time."""
+    candidates = b.counted(selection.candidate.extent)
+    if not isinstance(candidates, int) or is_inserted(stage, selection):
+        return False
+    bits = element_bits(b.wide(stage.value.type.dtype))
+    return candidates <= min(MOST_VECTORS * lanes, 2 * bits, MOST_COUNTED)
+
+
+def _padded(candidates: b.Count) -> int:
+    assert isinstance(candidates, int), candidates
+    return -(-candidates // FEW) * FEW
 
 
 def is_compared(stage: ir.Stage, selection: ir.Selection) -> bool:
@@ -238,6 +260,31 @@ class _Best:
             return let(ir.Load(self.numbers, at), put, "to")
 
         return let(ir.Load(self.keys, (half, place)), move, "key")
+
+    # ---- By counting
+
+    def counted(self) -> ir.Statement:
+        """Return what puts each candidate where as many are before it as come before it."""
+        size, dtype, zero = self.size, self.keys.dtype, b.index(0)
+        assert isinstance(size, int) and isinstance(self.candidates, int), self
+        own, other, pad, place = (ir.Variable(name) for name in (COUNT, OTHER, "rank.pad", CLEAR))
+        before = _memory("before", dtype, size)
+        fill = _loop(self.candidate, self.candidates, ir.Store(self.keys, (zero, self.candidate), self.key))
+        behind = b.add(pad, self.candidates)
+        padded = _loop(pad, size - self.candidates, ir.Store(self.keys, (zero, behind), b.constant(0, dtype)))
+        mine, theirs = (ir.Load(self.keys, (zero, place)) for place in (own, other))
+        is_earlier = b.less(b.cast(other, dtype), b.cast(own, dtype))
+        comes = b.either(b.less(theirs, mine), b.both(b.equal(theirs, mine), is_earlier))
+        more = b.add(ir.Load(before, (own,)), b.cast(comes, dtype))
+        count = loops_over([(own, b.extent(size)), (other, b.extent(self.candidates))], ir.Store(before, (own,), more))
+        clear = _loop(place, size, ir.Store(before, (place,), b.constant(0, dtype)))
+
+        def put(rank: ir.Expression) -> ir.Statement:
+            return ir.If(b.less(rank, self.ranks), ir.Store(self.places, (zero, rank), self.candidate))
+
+        rank = b.cast(ir.Load(before, (self.candidate,)), "int64")
+        puts = _loop(self.candidate, self.candidates, let(rank, put, "rank"))
+        return ir.Allocate(before, block(fill, padded, clear, count, puts))
 
     # ---- By comparison
 

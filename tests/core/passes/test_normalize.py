@@ -455,8 +455,8 @@ def test_dead_code_disappears_and_inputs_stay() -> None:
 def test_the_pipeline_prints_as_text_that_parses_back() -> None:
     text = (
         "lift-constants,fold-constants{limit=99},inline-conditions,eliminate-identity,"
-        "canonicalize-operators,state-pads,split-heads,explicit-caches,canonicalize-shapes,derive-shapes,keep-row-axes,"
-        "fold-batch-normalization,interleave-convolutions,split-resizes,move-transposes,"
+        "canonicalize-operators,state-pads,split-einsums,split-heads,explicit-caches,canonicalize-shapes,derive-shapes,"
+        "keep-row-axes,fold-batch-normalization,interleave-convolutions,split-resizes,move-transposes,"
         "eliminate-common-subexpressions,eliminate-dead-code"
     )
     assert str(standard_pipeline(fold_limit=99)) == text

@@ -16,7 +16,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.loops.collapse import collapsed, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.contraction import ContractionScheduler
@@ -41,8 +41,8 @@ SURE = 0.95
 
 def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
     """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
-    collapsed, sources = collapse_rows(kernel) or (kernel, {})
-    return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
+    joined, sources = collapsed(kernel)
+    return with_sources(_scheduled(joined, target, parameters) or schedule_generic(kernel, target), sources)
 
 
 def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
@@ -132,14 +132,14 @@ def _in_groups(
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
-    collapsed, sources = collapse_rows(anchor.kernel) or (anchor.kernel, {})
-    scheduled = _scheduled(collapsed, target, anchor.parameters)
+    kernel, sources = collapsed(anchor.kernel)
+    scheduled = _scheduled(kernel, target, anchor.parameters)
     return OTHER_FORM if scheduled is None else with_sources(scheduled, sources)
 
 
 def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     """Return what to measure for a product in a stage of tuning."""
-    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    kernel, _ = collapsed(anchor.kernel)
     parts = contraction_of(kernel)
     if parts is None or parts.total.is_integer or (parts.varies and stage > 0):
         return []
@@ -149,7 +149,7 @@ def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 def rounds(anchor: Anchor, target: Target) -> bool | None:
     """Return whether the factors of a product are rounded to bfloat16; None if it is no product."""
-    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    kernel, _ = collapsed(anchor.kernel)
     plain = contraction_of(kernel)
     found = None if plain is None else _grouped(kernel, plain, target)
     if found is not None and found.parts.varies and not _is_constant(found.parts.right, kernel):

@@ -19,7 +19,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.loops.collapse import collapsed, with_sources
 from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.loop_frames import nested, shared, taken
 from graft.core.schedule.primitives.loop_kinds import Jam, Parallel
@@ -197,7 +197,7 @@ def rows_of(parts: Contraction) -> int:
 
 
 def _found(anchor: Anchor, target: Target) -> FewColumns | None:
-    return few_columns((collapse_rows(anchor.kernel) or (anchor.kernel,))[0], target)
+    return few_columns(collapsed(anchor.kernel)[0], target)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
@@ -210,7 +210,7 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
-    kernel, sources = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    kernel, sources = collapsed(anchor.kernel)
     found = few_columns(kernel, target)
     assert found is not None, "built only where it applies"
     contents = {} if found.packed is None else {found.packed.source: found.packed.stored}

@@ -23,7 +23,16 @@ from graft.core.schedule.loops.loop_frames import blocked, shared, taken
 from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.plain_nest import runs_in_lines, scan_nest, stage_nest, updates
-from graft.core.schedule.primitives.plain_selection import CLEAR, FEW, is_compared, is_inserted, selection_nest
+from graft.core.schedule.primitives.plain_selection import (
+    CLEAR,
+    COUNT,
+    FEW,
+    OTHER,
+    is_compared,
+    is_counted,
+    is_inserted,
+    selection_nest,
+)
 from graft.core.schedule.primitives.skipping import Skip
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import finished
@@ -219,13 +228,16 @@ def _selected(stage: ir.Stage, selection: ir.Selection, machine: Machine) -> ir.
     name, steps = selection.candidate.variable.name, list[Step]()
     axes = (*rows, LoopAxis.over(selection.candidate.variable, selection.candidate.extent))
     lanes = lanes_of({load.buffer.dtype for load in loads(stage.value)}, machine)
-    if lanes > 1 and is_compared(stage, selection):
+    counts, wide = is_counted(stage, selection, lanes), min(lanes, FEW)
+    if counts:
+        steps += [Split(COUNT, wide, "rank.part", COUNT), Reorder(("rank.part", OTHER, COUNT)), Vectorize(COUNT)]
+    elif lanes > 1 and is_compared(stage, selection):
         steps += [Split(name, lanes, "part", name), Skip(name)]
     if lanes > 1 and not is_inserted(stage, selection):
-        steps += [Split(CLEAR, min(lanes, FEW), "clear.part", CLEAR), Vectorize(CLEAR)]
+        steps += [Split(CLEAR, wide, "clear.part", CLEAR), Vectorize(CLEAR)]
     if rows and (any(axis.is_open for axis in axes) or prod(axis.extent for axis in axes) >= machine.costs.task):
         steps += shared(rows, machine)
-    return taken(selection_nest(stage, selection), steps, axes)
+    return taken(selection_nest(stage, selection, lanes), steps, axes)
 
 
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:

@@ -6,7 +6,7 @@ import pytest
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.loops.collapse import collapse_rows, collapse_terms, collapsed, with_sources
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Block, Function
 from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
@@ -65,3 +65,40 @@ def test_packed_constants_have_the_names_of_the_kernel_before() -> None:
     originals = set(sources.values())
     assert {one for one in named.packed if one.name == "x"} <= originals
     assert {one.name for one in named.packed} == {"x", "w", "c"}
+
+
+SUMS = """
+input x: float32[4, 2, 3]
+input w: float32[2, 3, 5]
+stage y: float32[4, 5] at (i, j) = reduce add over k < 2, l < 3 from float32(0.0): x[i, k, l] * w[k, l, j]
+  as contraction()
+"""
+
+
+def test_axes_of_a_sum_that_follow_each_other_in_its_factors_become_one_and_the_numbers_stay() -> None:
+    plain = kernel_of(SUMS, Trait.CONTRACTION, {})
+    found, sources = collapsed(plain)
+    reduction = found.stages[0].reduction
+    assert reduction is not None
+    assert [b.dims(one) for one in found.inputs] == [(4, 6), (6, 5)]
+    assert len(reduction.axes) == 1
+    assert {old.name for old in sources.values()} == {"x", "w"}
+    random = np.random.default_rng(0)
+    arrays = [random.integers(-3, 4, b.dims(one)).astype("float32") for one in plain.inputs]
+    wanted = run_stages(plain.stages, dict(zip(plain.inputs, arrays, strict=True)))[plain.outputs[0]]
+    flat = {one: array.reshape(b.dims(one)) for one, array in zip(found.inputs, arrays, strict=True)}
+    np.testing.assert_array_equal(run_stages(found.stages, flat)[found.outputs[0]], wanted)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[i, k, l]", "[i, k, 2 - l]"),
+        ("* w[k, l, j]", "* w[k, l, j] * cast<float32>(k)"),
+        ("x[i, k, l]", "x[i, k, l] * x[i, 0, 0]"),
+        ("over k < 2, l < 3", "over k < 2, l < 2"),
+        ("over k < 2, l < 3", "over l < 3, k < 2"),
+    ],
+)
+def test_axes_of_a_sum_that_are_apart_in_a_factor_stay(old: str, new: str) -> None:
+    assert collapse_terms(kernel_of(SUMS.replace(old, new), Trait.CONTRACTION, {})) is None

@@ -9,6 +9,7 @@ from graft.core.machine.target import target_named
 from graft.core.operators.definition.build import dims
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.primitives.plain_selection import MOST_COUNTED, OTHER
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import For, Horizontal, If
@@ -74,6 +75,23 @@ def test_a_vector_of_candidates_is_compared_at_once(count: int, extent: int) -> 
     tests = [one.condition for one in walk_statements(function.body) if isinstance(one, If)]
     (looks,) = (one for one in tests if isinstance(one, Horizontal))
     assert looks.value.type.lanes == 8
+
+
+@pytest.mark.parametrize("extent", [17, 37, MOST_COUNTED, MOST_COUNTED + 1])
+@pytest.mark.parametrize(
+    ("machine", "dtype", "choice"),
+    [("x86-64-v4", "float32", "largest"), ("x86-64-v3", "int32", "smallest"), ("x86-64-v4", "int64", "largest")],
+)
+def test_of_a_short_row_what_comes_before_each_is_counted_in_vectors(
+    machine: str, dtype: str, choice: str, extent: int
+) -> None:
+    for count in {17, extent}:
+        kernel = kernel_of(dtype, count, extent, choice)
+        for order in ("random", "alike"):
+            check(kernel, machine, row(dtype, extent, order)[:extent], choice == "largest")
+        loops = walk_statements(schedule(kernel, target_named(machine)).function.body)
+        vectors = [loop for loop in loops if isinstance(loop, For) and loop.variable.name == OTHER]
+        assert len(vectors) == (extent <= MOST_COUNTED)
 
 
 def test_threads_share_the_rows_of_a_long_selection() -> None:

@@ -318,6 +318,20 @@ def chain_of_lets(statement: ir.Statement) -> tuple[list[ir.Let], ir.Statement]:
     return chain, statement
 
 
+def conjuncts(condition: ir.Expression | None) -> Iterator[ir.Expression]:
+    """Yield what must hold for a condition to hold."""
+    match condition:
+        case None:
+            return
+        case ir.Binary("and", left, right):
+            yield from conjuncts(left)
+            yield from conjuncts(right)
+        case ir.Broadcast(value):
+            yield from conjuncts(value)
+        case _:
+            yield condition
+
+
 def walk_statements(statement: ir.Statement) -> Iterator[ir.Statement]:
     """Yield a statement and all statements inside it, outermost first."""
     stack = [statement]

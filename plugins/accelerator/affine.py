@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
+from graft.core.schedule.primitives.bounds import at_least_zero
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables, statement_expressions
+from graft.core.tensor_ir.visit import conjuncts, free_variables, statement_expressions
 
 Values = Mapping[ir.Variable, int]
 

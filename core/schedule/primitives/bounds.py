@@ -230,7 +230,7 @@ class Guard(Step):
         def rule(one: ir.Statement) -> ir.Statement:
             if not isinstance(one, ir.Store) or one.buffer.name != self.buffer:
                 return one
-            found = list(dict.fromkeys(known for load in _factors(one) for known in conjuncts(load.mask)))
+            found = list(dict.fromkeys(known for load in _factors(one) for known in visit.conjuncts(load.mask)))
             condition = b.all_of(found)
             return one if condition is None else ir.If(condition, without(one, found))
 
@@ -289,20 +289,6 @@ class Unswitch(Step):
 # ---- Conditions ----
 
 
-def conjuncts(condition: ir.Expression | None) -> Iterator[ir.Expression]:
-    """Yield what must hold for a condition to hold."""
-    match condition:
-        case None:
-            return
-        case ir.Binary("and", left, right):
-            yield from conjuncts(left)
-            yield from conjuncts(right)
-        case ir.Broadcast(value):
-            yield from conjuncts(value)
-        case _:
-            yield condition
-
-
 def mask_of(conditions: Iterable[ir.Expression], lanes: int) -> ir.Expression | None:
     """Return what holds where all of some conditions do, in so many lanes; None if there are none."""
     return b.all_of([wide(one, lanes) for one in conditions])
@@ -312,7 +298,7 @@ def without(body: ir.Statement, known: Collection[ir.Expression]) -> ir.Statemen
     """Return a statement in which some conjuncts of its conditions and masks are known to hold."""
 
     def left(condition: ir.Expression | None, lanes: int = 1) -> ir.Expression | None:
-        return mask_of((one for one in conjuncts(condition) if one not in known), lanes)
+        return mask_of((one for one in visit.conjuncts(condition) if one not in known), lanes)
 
     def expression(node: ir.Expression) -> ir.Expression:
         if isinstance(node, ir.Select) and left(node.condition) is None:
@@ -381,17 +367,17 @@ def _leaves(
     """
     match statement:
         case ir.If(condition, then_body, else_body):
-            yield from _leaves(then_body, (*around, *conjuncts(condition)), every)
+            yield from _leaves(then_body, (*around, *visit.conjuncts(condition)), every)
             if else_body is not None:
                 yield from _leaves(else_body, around, every)
         case ir.Store():
-            own = [*around, *conjuncts(statement.mask)]
+            own = [*around, *visit.conjuncts(statement.mask)]
             masks = visit.loads(statement.value) if every else _factors(statement)
-            yield [*own, *(one for load in masks for one in conjuncts(load.mask))]
+            yield [*own, *(one for load in masks for one in visit.conjuncts(load.mask))]
         case _:
             inside = visit.statement_children(statement)
             if every and isinstance(statement, ir.Let):
-                yield [one for load in visit.loads(statement.value) for one in conjuncts(load.mask)]
+                yield [one for load in visit.loads(statement.value) for one in visit.conjuncts(load.mask)]
             for inner in inside:
                 yield from _leaves(inner, around, every)
             if not inside:

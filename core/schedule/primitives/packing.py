@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts, mask_of
+from graft.core.schedule.primitives.bounds import at_least_zero, mask_of
 from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, bounded, combine, index, with_body
@@ -59,7 +59,7 @@ class Pack(Step):
             exists = at_least_zero(ir.Binary("lt", place, length), simplifier)
             if exists is None or bounds is None or bounds[1] >= count * self.width:
                 return node
-            rest = [one for one in conjuncts(node.mask) if at_least_zero(one, simplifier) != exists]
+            rest = [one for one in visit.conjuncts(node.mask) if at_least_zero(one, simplifier) != exists]
             # Where it does not, there are zeros in the last panel.
             return replace(node, mask=mask_of(rest, node.type.lanes))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.bounds import at_least_zero, check_lanes, conjuncts, factor_of
+from graft.core.schedule.primitives.bounds import at_least_zero, check_lanes, factor_of
 from graft.core.schedule.primitives.dependence import reads_written
 from graft.core.schedule.primitives.statements import ramp
 from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, index, with_body, with_loop
@@ -83,7 +83,7 @@ def _conditions(body: ir.Statement) -> Iterator[ir.Expression]:
                 values[variable] = visit.substitute(value, values)
                 body = inner
             case ir.If(condition, inner, None):
-                yield from (visit.substitute(one, values) for one in conjuncts(condition))
+                yield from (visit.substitute(one, values) for one in visit.conjuncts(condition))
                 body = inner
             case _:
                 return

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from graft.core.affine.linear import Linear
-from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts, mask_of
+from graft.core.schedule.primitives.bounds import at_least_zero, mask_of
 from graft.core.schedule.primitives.coverage import covers
 from graft.core.schedule.primitives.dependence import accesses, conflicts
 from graft.core.schedule.primitives.step import (
@@ -469,7 +469,7 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
     def rule(node: ir.Expression) -> ir.Expression:
         if not isinstance(node, ir.Load) or node.buffer is buffer:
             return node
-        known = [at_least_zero(one, simplifier) for one in conjuncts(node.mask)]
+        known = [at_least_zero(one, simplifier) for one in visit.conjuncts(node.mask)]
 
         def holds(least: ir.Expression) -> bool:
             bounds = simplifier.interval(simplifier(least))
@@ -479,8 +479,8 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
         for place, extent in zip(node.indices, node.buffer.shape, strict=True):
             if not holds(place) or not holds(combine("sub", combine("sub", extent, 1), place)):
                 loose |= visit.free_variables(place)
-        needed = [one for one in conjuncts(inside) if not loose.isdisjoint(visit.free_variables(one))]
-        return replace(node, mask=mask_of([*conjuncts(node.mask), *needed], node.type.lanes))
+        needed = [one for one in visit.conjuncts(inside) if not loose.isdisjoint(visit.free_variables(one))]
+        return replace(node, mask=mask_of([*visit.conjuncts(node.mask), *needed], node.type.lanes))
 
     return visit.map_statement(body, visit.ExpressionMap(rule))
 

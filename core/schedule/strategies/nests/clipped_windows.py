@@ -25,7 +25,7 @@ from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.anchors import Pooling
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import substitute
+from graft.core.tensor_ir.visit import conjuncts, substitute
 from graft.core.types import BOOL, INT64
 
 
@@ -92,7 +92,7 @@ def cut_windows(stage: Stage) -> Cut | None:
     mask = _neutral_mask(value, stage)
     if mask is None:
         return None
-    conditions, ends = _conjuncts(mask), dict[Expression, Expression]()
+    conditions, ends = list(conjuncts(mask)), dict[Expression, Expression]()
     axes, moved = [], {}
     for axis in stage.reduction.axes:
         low, high, taken = _bounds(axis, conditions, stage, simplifier)
@@ -150,12 +150,6 @@ def _with_conditions(value: Expression, conditions: list[Expression]) -> Express
             return Load(buffer, indices, mask)
         case _:
             raise AssertionError("only masked loads have conditions")
-
-
-def _conjuncts(mask: Expression) -> list[Expression]:
-    if isinstance(mask, Binary) and mask.operator == "and":
-        return [*_conjuncts(mask.left), *_conjuncts(mask.right)]
-    return [mask]
 
 
 def _bounds(

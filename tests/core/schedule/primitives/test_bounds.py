@@ -3,7 +3,6 @@ import re
 import numpy as np
 import pytest
 
-from graft.core.schedule.primitives.bounds import conjuncts
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
 from graft.core.schedule.primitives.step import loops
 from graft.core.schedule.primitives.vectorize import lowered
@@ -11,7 +10,7 @@ from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import If
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.printer import print_expression, print_statement
-from graft.core.tensor_ir.visit import loads, statement_expressions, walk_statements
+from graft.core.tensor_ir.visit import conjuncts, loads, statement_expressions, walk_statements
 from graft.errors import ScheduleError
 
 COPY = "function f(x: float32[{n}]) -> (y: float32[{n}]) {{ serial i < {n} {{ y[i] = x[i] + float32(1.0) }} }}"

@@ -41,6 +41,9 @@ APART_CYCLES, APART_COPY_CYCLES = 1.1, 8.4
 Of 43 such convolutions, 3 to 512 channels, it gives 29 tiles with 64-byte vectors, which take 0.57 to 1.00 of a
 product's time, and 5 with 32-byte ones, which take 0.76 to 0.90 (Zen 5, one thread).
 """
+LEAST_FILLED = 0.8
+"""The part of their vectors that channels of a volume fill at least where they are on the lanes: of 12 to 24 channels
+tiles of rows take 0.3 to 0.9 of the time, but 1.1 to 1.3 in rows of 6 pixels; of 16, 32 and 48 they take 0.5 to 1.9."""
 WEIGHTS_SHARE = 0.5
 """What weights may be of the second-level cache, so that tiles read them again, where windows move by several pixels:
 others took up to 1.6 of the time."""
@@ -123,11 +126,12 @@ def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
 
     Those would be empty for the most part where few channels come out; where few come in, as in a picture, a copy with
     channels last has no vectors to read. Where images have one axis, what they cost is
-    that both image and result are transposed, which products by weights of a cache's size hide no more.
+    that both image and result are transposed, which products by weights of a cache's size hide no more; volumes are
+    transposed, too, but have many products for each element, so that it counts whether channels fill vectors.
     """
     found, lanes = anchor.convolution, lanes_of("float32", target)
     if found is None or not (_are_few(found.window, target) or _are_near(found, target) or found.window.is_first):
-        return Reject("shape", "no convolution of few channels, nor of one axis and weights that stay in a cache")
+        return Reject("shape", "no convolution of few channels, nor one of such axes and weights that stay in a cache")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes:
         return Reject("size", "a row has few pixels")
     tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
@@ -135,8 +139,13 @@ def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
 
 
 def _are_near(found: Convolution, target: Target) -> bool:
-    """Whether images have one axis, and all weights stay in the second-level cache for each tile of a row."""
-    return found.windows.rank == 1 and _are_weights_near(found.window, target)
+    """Whether all weights stay in the second-level cache for each tile of a row.
+
+    Of images with one axis, and of volumes whose channels leave much of vectors empty.
+    """
+    rank, lanes, channels = found.windows.rank, lanes_of("float32", target), found.window.outputs
+    is_less = rank == 1 or (rank == 3 and channels < LEAST_FILLED * -(-channels // lanes) * lanes)
+    return is_less and _are_weights_near(found.window, target)
 
 
 def _are_weights_near(window: Window, target: Target) -> bool:

@@ -120,3 +120,10 @@ def test_tiles_beside_an_image_have_bounds_in_the_place_of_conditions(size: tupl
     assert scheduled.strategy == ("convolution_by_image" if size else "varying_first_convolution")
     assert "clip kx.border\n" in scheduled.steps
     assert scheduled.knobs["vectors"] * scheduled.knobs["x"] == 16
+
+
+@pytest.mark.parametrize(("outputs", "pixels"), [(16, 8), (48, 4), (80, 3)])
+def test_tiles_of_open_rows_have_a_power_of_two_of_pixels_that_fits_most_lengths(outputs: int, pixels: int) -> None:
+    kernel, _ = stored_last(kernel_of((outputs, 3, 3, 3), {"pads": [1] * 4})[0], [])
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+    assert (scheduled.strategy, scheduled.knobs["x"]) == ("varying_first_convolution", pixels)

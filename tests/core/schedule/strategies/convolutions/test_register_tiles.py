@@ -122,6 +122,27 @@ def test_images_of_one_axis_are_not_transposed(
         np.testing.assert_array_equal(program(x), oracle.run(None, {"x": x})[0])
 
 
+@pytest.mark.parametrize(("outputs", "strategy"), [(12, "varying_register_tiles"), (16, "direct_nhwc")])
+def test_open_volumes_have_rows_in_their_vectors_where_channels_do_not_fill_them(outputs: int, strategy: str) -> None:
+    weights = np.random.default_rng(0).integers(-3, 4, (outputs, 12, 3, 3, 3)).astype(np.float32)
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 0, 1, 1, 2, 1])
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, 1, (1, channels, *(f"{name}{axis}" for axis in "dhw")))
+        for name, channels in (("x", 12), ("y", outputs))
+    )
+    graph = onnx.helper.make_graph([node], "g", [x], [y], [onnx.numpy_helper.from_array(weights, "w")])
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)])
+    program = graft.compile(model, ["llvm"], threads=1, cache=False, target="x86-64-v4")
+    (call,) = (one for procedure in program.description.procedures for one in procedure.calls)
+    assert call.schedule is not None
+    assert call.schedule["strategy"] == strategy
+    oracle = ReferenceEvaluator(model)
+    for size in ((3, 4, 5), (2, 3, 37)):
+        image = np.random.default_rng(1).integers(-3, 4, (1, 12, *size)).astype(np.float32)
+        (wanted,) = oracle.run(None, {"x": image})
+        np.testing.assert_array_equal(program(image), wanted)
+
+
 @pytest.mark.parametrize(("window", "pad", "vectors"), [(9, 0, 4), (3, 1, 3), (5, 2, 2)])
 def test_tiles_of_open_rows_are_as_wide_as_their_masks_are_few(window: int, pad: int, vectors: int) -> None:
     kind: Kind = ((3, 16, window, window), {"pads": [pad] * 4})

@@ -22,6 +22,7 @@ from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import (
     RegisterTile,
     adjusted_tile,
+    arriving,
     choose_tile,
     lanes_of,
     ranked_tiles,
@@ -68,8 +69,6 @@ MOST_ROWS = 16
 """Pieces of a register tile at the most, an even number: behind whole tiles there may be half a one."""
 NEAR_SHARE = 0.7
 """Of the first-level cache: weights of a tile for one product that stay there for all pieces of a block."""
-FETCHED_SHARE = 3 / 8
-"""Of the bandwidth of the second-level cache, what there is for other weights."""
 STALLED = 1.1
 """What a tile takes longer whose sums are no more than there are multiply-adds under way."""
 DOT, IN_PAIRS = "dot2_bf16", (2,)
@@ -333,17 +332,18 @@ def _tile(pieces: int, terms: int, outputs: int, target: Target, arrives: float 
     Weights that come from memory, those of a term in ``arrives`` cycles, do so during the products of the first tile of
     pieces, those of other tiles come after.
     """
-    near, rate = NEAR_SHARE * target.machine.working_set(1), FETCHED_SHARE * target.machine.cache(2).bandwidth
+    near = NEAR_SHARE * target.machine.working_set(1)
     found: list[tuple[float, float, RegisterTile]] = []
     for cycles, tile in ranked_tiles(pieces, outputs, "float32", target, -1):
         fills = (tile.rows + 1) * tile.vectors + 1 == target.machine.registers
         if tile.rows % 2 or tile.rows > MOST_ROWS or (fills and tile.columns >= outputs):
             continue
         rows = -(-pieces // (tile.rows // 2)) * tile.rows // 2
-        fetched = 4 * outputs / rate * rows / tile.rows if 4 * terms * tile.columns > near else 0
         if tile.rows * tile.vectors <= target.machine.costs.fused * target.machine.costs.latency:
             cycles *= STALLED
-        own = max(cycles * rows / pieces, fetched)
+        own = cycles * rows / pieces
+        if 4 * terms * tile.columns > near:
+            own = arriving(own, 4 * outputs * rows / tile.rows, target.machine.cache(2))
         # of one block, whose tiles are about equally high
         first = _even(split_evenly(pieces, tile.rows).sizes[0][1]) if pieces <= LEAST_PIECES else tile.rows
         found.append((own + max(0.0, arrives - own * min(1, first / rows)), own / pieces, tile))

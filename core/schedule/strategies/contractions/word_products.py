@@ -1,4 +1,4 @@
-"""Products of small numbers by constants as products of words: a rewrite that schedules of them begin with.
+"""Products of small numbers by constants as products of packed operands: a rewrite that schedules of them begin with.
 
 Terms go in groups that fill a word, whose dot product is one instruction (`graft.core.schedule.products.dot_grouping`);
 what a sum starts from, if it differs between columns, is behind the words of the constant, as one more term.

@@ -1,4 +1,4 @@
-"""Products of bytes as products of words: which are, and that a search's tiles of them compute the same."""
+"""Products of bytes as products of packed operands: which are, and that a search's tiles of them compute the same."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from functools import partial
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import column_mask, divided, ramp, wide
+from graft.core.schedule.primitives.statements import column_mask, divided, over, ramp, wide
 from graft.core.schedule.products.tiling import RegisterTile, Split, split_evenly
 from graft.core.tensor_ir.anchors import VARIES
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, LoopKind, Statement, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, LoopKind, Statement, Variable
+from graft.core.tensor_ir.statements import loops_over
 
 BLOCK_SHARE = 0.75
 """Rows of the left factor are taken in blocks of this part of the second-level cache, which stay there."""
@@ -119,7 +120,7 @@ class Columns:
         left = self.width - full * self.tile.columns
         bodies += [body(Panel(number, begin, tail, left))] if tail else []
         chosen = bodies[0] if len(bodies) == 1 else If(b.less(number, full), *bodies)
-        return For(step, panels.count, kind, chosen) if isinstance(step, Variable) else chosen
+        return over(step, panels.count, kind, chosen)
 
     def _over_open(self, kind: LoopKind, body: Callable[[Panel], Statement]) -> Statement:
         assert self.extent is not None, "columns whose number is known nowhere"
@@ -134,8 +135,8 @@ class Columns:
         else:
             column = Variable("column")
             single = body(Panel(whole, b.add(begin, column), 1, None, 1, column))
-            tail = For(column, rest, "serial", single)
-        return Block((For(number, whole, kind, body(all_of)), If(b.greater(rest, 0), tail)))
+            tail = loops_over([(column, rest)], single)
+        return Block((loops_over([(number, whole)], body(all_of), kind), If(b.greater(rest, 0), tail)))
 
     def is_cut(self, panel: Panel) -> bool:
         """Whether the last vector of a panel may have lanes that are no columns."""

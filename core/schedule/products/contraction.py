@@ -234,7 +234,7 @@ class ContractionScheduler(Factors):
         number = b.add(tiles.first, step)
         place = Place(self.split.begin(number), b.multiply(step, self.tile.rows), step, rows, panel, part)
         body = self.split.choose(number, lambda size: self._tile(outer, place, size))
-        return For(step, tiles.count, "serial", body) if isinstance(step, Variable) else body
+        return over(step, tiles.count, "serial", body)
 
     def _open_rows(
         self, heights: Sequence[int], done: Expression, outer: Outer, panel: Panel, rows: RowBlock, part: Part | None

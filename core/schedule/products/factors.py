@@ -11,10 +11,12 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.flat_stages import Layout, stride
+from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.schedule.parameters import ContractionParameters, Packing
+from graft.core.schedule.primitives.loop_kinds import Vectorize
 from graft.core.schedule.primitives.statements import ramp, wide
-from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.primitives.vectorize import instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.products.blocking import (
     BLOCK_SHARE,
     COPIED_SHARE,
@@ -42,6 +44,7 @@ from graft.core.schedule.products.tiling import (
 from graft.core.tensor_ir.anchors import VARIES
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type, element_bits
 
@@ -318,12 +321,12 @@ class Factors:
             return self._with_copied_columns(self.copied_columns, outer, rows, body)
         if self.copied_rows is None:
             return body
-        row, step, lanes = Variable("row"), Variable("step"), self.tile.lanes
-        place = ramp(b.multiply(step, lanes), lanes)
-        value = self._left_at(outer, b.add(rows.first, row))
-        copy = Store(self.copied_rows, (row, place), vectorize_expression(value, {self.parts.depth[0].variable: place}))
-        inner = For(step, b.index(self.parts.terms // lanes), "serial", copy)
-        return Allocate(self.copied_rows, Block((For(row, rows.count, "parallel", inner), body)))
+        row, step, lane, lanes = Variable("row"), Variable("step"), Variable("lane"), self.tile.lanes
+        place = b.add(b.multiply(step, lanes), lane)
+        value = substitute(self._left_at(outer, b.add(rows.first, row)), {self.parts.depth[0].variable: place})
+        axes = [(step, b.index(self.parts.terms // lanes)), (lane, b.index(lanes))]
+        copy = lower_loops(taken(loops_over(axes, Store(self.copied_rows, (row, place), value)), [Vectorize("lane")]))
+        return Allocate(self.copied_rows, Block((loops_over([(row, rows.count)], copy, "parallel"), body)))
 
     def _with_copied_columns(self, columns: Buffer, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
         """Return ``body`` behind the loops that copy a block of rows: a tile after the other, term by term."""
@@ -337,13 +340,15 @@ class Factors:
             done = 0
             while done < height:
                 lanes = min(self.tile.lanes, 1 << (height - done).bit_length() - 1)
-                value = vectorize_expression(self.parts.left, self._places(outer, ramp(b.add(begin, done), lanes)))
-                stores.append(Store(columns, (ramp(b.add(term, done), lanes),), value))
+                lane = Variable("lane")
+                value = self._left_at(outer, b.add(b.add(begin, done), lane))
+                store = Store(columns, (b.add(b.add(term, done), lane),), value)
+                stores.append(taken(loops_over([(lane, b.index(lanes))], store), [Vectorize("lane")]))
                 done += lanes
-            return self.over_depth(Block(tuple(stores)))
+            return self.over_depth(lower_loops(Block(tuple(stores))))
 
         copy = self.split.choose(b.add(tiles.first, tile), copied)
-        return Allocate(columns, Block((For(tile, tiles.count, "parallel", copy), body)))
+        return Allocate(columns, Block((loops_over([(tile, tiles.count)], copy, "parallel"), body)))
 
     def _with_grouped_rows(self, copied: CopiedRows, outer: Outer, rows: RowBlock, body: Statement) -> Statement:
         row, multiply = Variable("row"), self.parts.multiply
@@ -353,13 +358,14 @@ class Factors:
         else:
             operand = self._left_at(outer, b.add(rows.first, row))
             copy = instantiate(copy_packed(operand, copied, row, self.parts.term(), multiply, self.over_depth), {})
-        return copied.around(Block((For(row, rows.count, "parallel", copy), body)))
+        return copied.around(Block((loops_over([(row, rows.count)], copy, "parallel"), body)))
 
     def over_depth(self, body: Statement, *, is_masked: bool = False) -> Statement:
         """Return the loops of the reduction around ``body``; masks of loads are looked at before the innermost."""
         for loop in reversed(self.parts.depth):
-            around = For(loop.variable, b.index(loop.extent), "serial", body)
-            body = unswitched(around) if is_masked and loop is self.parts.depth[-1] else around
+            around = loops_over([(loop.variable, b.index(loop.extent))], body)
+            is_first = is_masked and loop is self.parts.depth[-1]
+            body = unswitched(around) if is_first and isinstance(around, For) else around
         return instantiate(body, {})  # the sums have loops over the same terms
 
     def pack(self, outer: Outer, panel: Panel) -> Statement:

@@ -1,10 +1,10 @@
 """3x3 convolutions by Winograd's algorithm, of images of any extents, known or not, with channels first or last.
 
 Pieces of all images are counted through, and blocks of them are transformed, multiplied and transformed back while they
-lie in the second-level cache; vectors are of channels, so that no element changes its lane. Where channels come first,
-rows of pixels are transposed on their way (`winograd_rows`). In bfloat16, by F(2 x 2, 3 x 3) alone, transformed pieces
-and weights are rounded for products of pairs, whose sums are float32: rounding there costs half a bit more than
-rounding the factors of the convolution itself.
+lie in the second-level cache; what is done for a channel becomes what is done for a vector of them by a step, and no
+element changes its lane. Where channels come first, rows of pixels are transposed on their way (`winograd_rows`). In
+bfloat16, by F(2 x 2, 3 x 3) alone, transformed pieces and weights are rounded for products of pairs, whose sums are
+float32: rounding there costs half a bit more than rounding the factors of the convolution itself.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
 from graft.core.schedule.loops.flat_stages import Layout
+from graft.core.schedule.loops.loop_frames import taken
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
+from graft.core.schedule.primitives.loop_kinds import Vectorize
+from graft.core.schedule.primitives.statements import ramp, scratch
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.accumulation import Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.fetching import Ahead
@@ -48,7 +51,6 @@ from graft.core.tensor_ir.ir import (
     Buffer,
     Constant,
     Expression,
-    For,
     If,
     Let,
     Load,
@@ -58,7 +60,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.statements import allocate, bind, bound
+from graft.core.tensor_ir.statements import allocate, bind, bound, loops_over
 from graft.core.types import FLOAT32, element_bits
 
 _Element = Callable[[Expression, Expression], Expression]
@@ -121,8 +123,9 @@ class Loops:
         phases: Statement = bind(known, self._phases())
         phases = allocate((self.images,), phases) if is_apart else phases
         count = b.divide(b.add(self.pieces, number), self.size)
-        loop = Let(self.size, size, For(block, count, "parallel" if is_apart else "serial", phases))
-        return loop if is_apart else allocate((self.images,), loop)
+        blocks = loops_over([(block, count)], phases, "parallel" if is_apart else "serial")
+        whole = Let(self.size, size, blocks)
+        return whole if is_apart else allocate((self.images,), whole)
 
     def _phases(self) -> Statement:
         """Return what is done with one block."""
@@ -190,37 +193,41 @@ class Loops:
         begins = zip((top, left), (y, x), w.strides, w.begins, strict=True)
         known = [(own, b.subtract(b.multiply(pixel, stride), begin)) for own, pixel, stride, begin in begins]
         body = self._at_piece(piece, (image, y, x), bind(known, If(inside, whole, cut)))
-        return For(piece, b.multiply(self._halves(), self.plan.tile.rows // 2), "parallel", body)
+        return loops_over([(piece, b.multiply(self._halves(), self.plan.tile.rows // 2))], body, "parallel")
 
     def _transformed(self, piece: Expression, at: tuple[Expression, ...], checked: tuple[int, ...]) -> Statement:
         """Return the loop over vectors of channels of one piece: its columns are combined, then the rows of these."""
-        (image, top, left), lanes = at, self.lanes
+        (image, top, left), inputs = at, self.plan.inputs
 
-        def channels(first: Expression) -> Statement:
-            own, inputs = ramp(first, lanes), self.plan.inputs
-            mask = column_mask(first, inputs, lanes) if inputs < lanes else None
+        def channel(own: Expression) -> Statement:
+            mask = b.less(own, inputs) if inputs < self.lanes else None
 
             def element(row: Expression, column: Expression) -> Expression:
                 place = (image, b.add(top, row), b.add(left, column), own)
                 loaded = bordered(self.convolution.image, place, checked, mask, masks=self.target.machine.masks)
                 return b.cast(loaded, "float32")
 
-            return self._into_images(element, piece, first)
+            return self._into_images(element, piece, own)
 
-        return self._over_channels(channels)
+        return self._over_channels(lambda first: self._vector(lambda lane: channel(b.add(first, lane))))
+
+    def _vector(self, body: Callable[[Expression], Statement]) -> Statement:
+        """Return what is done for each lane of a vector of channels."""
+        lane = Variable("lane")
+        return lower_loops(taken(loops_over([(lane, b.index(self.lanes))], body(lane)), [Vectorize("lane")]))
 
     def _over_channels(self, body: Callable[[Expression], Statement]) -> Statement:
         """Return the loop over vectors of channels of the image; the last one ends with the last channel.
 
         Of fewer channels than a vector the rest is zero.
         """
-        step = Variable("step")
-        first = b.minimum(b.multiply(step, self.lanes), b.index(max(self.plan.inputs - self.lanes, 0)))
-        return For(step, b.index(-(-self.plan.inputs // self.lanes)), self.kind, body(first))
+        step, last = Variable("step"), b.index(max(self.plan.inputs - self.lanes, 0))
+        vector = body(b.minimum(b.multiply(step, self.lanes), last))
+        return loops_over([(step, b.index(-(-self.plan.inputs // self.lanes)))], vector, self.kind)
 
-    def _into_images(self, element: _Element, piece: Expression, first: Expression) -> Statement:
-        """Return the transform of a piece, whose pixels are given, for the vector of channels from ``first`` on."""
-        own, size = ramp(self._in_images(piece, first), self.lanes), self.transform.inputs
+    def _into_images(self, element: _Element, piece: Expression, channel: Expression) -> Statement:
+        """Return the transform of a channel of a piece, whose pixels are given."""
+        own, size = self._in_images(piece, channel), self.transform.inputs
 
         def stored(row: Expression, sums: list[Expression]) -> Statement:
             first, values = b.multiply(row, size), sums if self.plan.width == 1 else map(rounded, sums)
@@ -235,12 +242,14 @@ class Loops:
 
         def channels(first: Expression) -> Statement:
             def run(own: Run) -> Statement:
-                def element(row: Expression, column: Expression) -> Expression:
-                    return Load(pixels, pixel(pixels, row, b.add(b.multiply(piece, step), column)))
+                def transformed(lane: Expression) -> Statement:
+                    def element(row: Expression, column: Expression) -> Expression:
+                        return Load(pixels, pixel(pixels, row, b.add(b.multiply(piece, step), column), lane))
 
-                body = self._into_images(element, b.add(own.piece, piece), first)
+                    return self._into_images(element, b.add(own.piece, piece), b.add(first, lane))
+
                 copy = fill(pixels, image, own, (first, count), self.transform, self.windows)
-                return Block((copy, For(piece, own.count, "serial", body)))
+                return Block((copy, loops_over([(piece, own.count)], self._vector(transformed))))
 
             return allocate((pixels,), self._pieces().runs(size - step, step, run))
 
@@ -248,31 +257,36 @@ class Loops:
 
     def _rest_of_images(self) -> Statement:
         """Return zeros for the pieces of the last tile that do not exist, which are multiplied all the same."""
-        product, rest, lanes = Variable("product"), Variable("rest"), self.lanes
+        product, rest = Variable("product"), Variable("rest")
 
-        def channels(first: Expression) -> Statement:
-            place = ramp(self._in_images(b.add(self.own, rest), first), lanes)
-            return Store(self.images, (product, place), wide(b.constant(0, "float32"), lanes))
+        def zero(channel: Expression) -> Statement:
+            place = self._in_images(b.add(self.own, rest), channel)
+            return Store(self.images, (product, place), b.constant(0, self.images.dtype))
 
         count = b.subtract(b.multiply(self._halves(), self.plan.tile.rows // 2), self.own)
-        body = For(rest, count, "serial", self._over_channels(channels))
-        return For(product, b.index(self.transform.products), self.kind, body)
+        body = self._over_channels(lambda first: self._vector(lambda lane: zero(b.add(first, lane))))
+        return loops_over([(product, b.index(self.transform.products))], loops_over([(rest, count)], body), self.kind)
 
-    def _both_ways(self, element: _Element, sums: _Sums, results: int, stored: _Stored) -> Statement:
-        """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these."""
-        size, lane = self.transform.inputs, ramp(0, self.lanes)
-        half, row, column = scratch("half", "float32", results, size, self.lanes), Variable("i"), Variable("j")
+    def _both_ways(
+        self, element: _Element, sums: _Sums, results: int, stored: _Stored, lanes: Sequence[int] = ()
+    ) -> Statement:
+        """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these.
+
+        Elements are numbers, or vectors of ``lanes``.
+        """
+        size, lane = self.transform.inputs, [ramp(0, count) for count in lanes]
+        half, row, column = scratch("half", "float32", results, size, *lanes), Variable("i"), Variable("j")
 
         def down(values: list[Expression]) -> Statement:
-            return Block(tuple(Store(half, (b.index(i), column, lane), one) for i, one in enumerate(sums(values))))
+            return Block(tuple(Store(half, (b.index(i), column, *lane), one) for i, one in enumerate(sums(values))))
 
         def across(values: list[Expression]) -> Statement:
             return bound("r", sums(values), lambda values: stored(row, values))
 
         columns = bound("d", [element(b.index(i), column) for i in range(size)], down)
-        rows = bound("c", [Load(half, (row, b.index(j), lane)) for j in range(size)], across)
-        first, second = For(column, b.index(size), "serial", columns), For(row, b.index(results), "serial", rows)
-        return allocate((half,), Block((first, second)))
+        rows = bound("c", [Load(half, (row, b.index(j), *lane)) for j in range(size)], across)
+        loops = [loops_over([(column, b.index(size))], columns), loops_over([(row, b.index(results))], rows)]
+        return allocate((half,), Block(tuple(loops)))
 
     # ---- Products and output ----
 
@@ -296,7 +310,7 @@ class Loops:
             return self._product(sums, product, base, columns, column, width // self.lanes)
 
         panels = tiles(columns, self.plan.tile.columns, panel, name="panel")
-        return For(product, b.index(self.transform.products), self.kind, panels)
+        return loops_over([(product, b.index(self.transform.products))], panels, self.kind)
 
     def _product(
         self, sums: Buffer, product: Expression, base: Expression, columns: int, column: Expression, vectors: int
@@ -313,8 +327,8 @@ class Loops:
             return self._tile(shape, product, base, row, store_into(shape, sums, sum_at))
 
         whole, rest = b.divide(self._halves(), 2), b.modulo(self._halves(), 2)
-        loop = For(number, whole, "serial", tile(rows, b.multiply(number, rows)))
-        return Block((loop, If(b.greater(rest, 0), tile(rows // 2, b.multiply(whole, rows)))))
+        tiles_of_all = loops_over([(number, whole)], tile(rows, b.multiply(number, rows)))
+        return Block((tiles_of_all, If(b.greater(rest, 0), tile(rows // 2, b.multiply(whole, rows)))))
 
     def _tile(
         self, shape: RegisterTile, product: Expression, base: Expression, row: Expression, finish: Begin
@@ -352,32 +366,34 @@ class Loops:
             is_whole = isinstance(extent, Constant) and int(extent.value) % self.transform.outputs == 0
             return body if is_whole else If(b.less(place, extent), body)
 
-        def one_vector(column: Expression, count: int) -> Statement:
-            outputs = b.add(group, column)
-            mask = column_mask(outputs, channels, lanes) if count < lanes else None
+        def channel(column: Expression, is_cut: bool) -> Statement:
+            output = b.add(group, column)
 
             def stored(row: Expression, pixels: list[Expression]) -> Statement:
                 stores: list[Statement] = []
                 for number, value in enumerate(pixels):
                     place = b.add(x, number)
-                    point = [image, b.add(y, row), place, ramp(outputs, lanes)]
-                    one = Block(tuple(epilogue.stores(point, value, mask)))
+                    one: Statement = Block(tuple(epilogue.stores([image, b.add(y, row), place, output], value, None)))
+                    one = If(b.less(output, channels), one) if is_cut else one
                     stores.append(inside(place, self.columns, one) if number else one)
                 return inside(b.add(y, row), self.rows, Block(tuple(stores)))
 
             return self._out_of_sums(sums, self._in_sums(piece, columns, column), stored)
 
-        vectors = tiles(min(columns, channels), lanes, one_vector, name="vector")
-        return For(piece, self.own, self.kind, self._at_piece(piece, (image, y, x), vectors))
+        def one_vector(first: Expression, count: int) -> Statement:
+            return self._vector(lambda lane: channel(b.add(first, lane), count < lanes))
 
-    def _out_of_sums(self, sums: Buffer, place: Expression, stored: _Stored) -> Statement:
-        """Return the way back to pixels of a piece, of the vector of channels at a place of each matrix."""
-        own, size = ramp(place, self.lanes), self.transform.inputs
+        vectors = tiles(min(columns, channels), lanes, one_vector, name="vector")
+        return loops_over([(piece, self.own)], self._at_piece(piece, (image, y, x), vectors), self.kind)
+
+    def _out_of_sums(self, sums: Buffer, place: Expression, stored: _Stored, lanes: Sequence[int] = ()) -> Statement:
+        """Return the way back to pixels of a piece, of what stands at a place of each matrix."""
+        size = self.transform.inputs
 
         def element(row: Expression, number: Expression) -> Expression:
-            return Load(sums, (b.add(b.multiply(row, size), number), own))
+            return Load(sums, (b.add(b.multiply(row, size), number), place))
 
-        return self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
+        return self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored, lanes)
 
     def _transform_rows_back(self, sums: Buffer, group: Expression, columns: int) -> Statement:
         """Return the loops over vectors of channels and runs of pieces, whose pixels a strip has before the output."""
@@ -386,14 +402,17 @@ class Loops:
 
         def one_vector(column: Expression, count: int) -> Statement:
             def run(own: Run) -> Statement:
-                def stored(row: Expression, values: list[Expression]) -> Statement:
-                    places = (pixel(pixels, row, b.add(b.multiply(piece, m), number)) for number in range(m))
-                    return Block(tuple(Store(pixels, at, one) for at, one in zip(places, values, strict=True)))
+                def back(lane: Expression) -> Statement:
+                    def stored(row: Expression, values: list[Expression]) -> Statement:
+                        places = (pixel(pixels, row, b.add(b.multiply(piece, m), number), lane) for number in range(m))
+                        return Block(tuple(Store(pixels, at, one) for at, one in zip(places, values, strict=True)))
 
-                place = self._in_sums(b.add(own.piece, piece), columns, column)
-                loop = For(piece, own.count, "serial", self._out_of_sums(sums, place, stored))
+                    place = self._in_sums(b.add(own.piece, piece), columns, b.add(column, lane))
+                    return self._out_of_sums(sums, place, stored)
+
+                pieces = loops_over([(piece, own.count)], self._vector(back))
                 output = (b.add(group, column), count)
-                return Block((loop, finish(pixels, own, output, self.transform, self.convolution.epilogue)))
+                return Block((pieces, finish(pixels, own, output, self.transform, self.convolution.epilogue)))
 
             return allocate((pixels,), self._pieces().runs(0, m, run))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import tiles
+from graft.core.operators.definition.control_loops import loop, tiles
 from graft.core.schedule.primitives.statements import between, deinterleave, interleave, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import both
 from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, store_into
@@ -20,8 +20,8 @@ from graft.core.schedule.products.tiling import RegisterTile, split_evenly
 from graft.core.schedule.strategies.convolutions.winograd_loops import Loops
 from graft.core.schedule.strategies.convolutions.winograd_plan import ImageInPieces, Plan
 from graft.core.schedule.strategies.convolutions.winograd_transform import EXACT_TERMS
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Statement, Store, Variable
-from graft.core.tensor_ir.statements import allocate, bind, bound
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Let, Load, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate, bind, bound, loops_over
 from graft.core.types import FLOAT32
 
 MOST_WRITTEN = 4
@@ -55,7 +55,7 @@ class PieceLoops(Loops):
         line = b.add(b.divide(self.begin, self.across), number)
         image, y = Variable("image"), Variable("y")
         known = [(image, b.divide(line, down)), (y, b.multiply(b.modulo(line, down), self.transform.outputs))]
-        return For(number, b.divide(self.own, self.across), "serial", bind(known, body(number, image, y)))
+        return loops_over([(number, b.divide(self.own, self.across))], bind(known, body(number, image, y)))
 
     def _over_vectors(self, length: int, piece: Callable[[Expression, int, int], Statement]) -> Statement:
         """Return ``piece`` at all vectors of a row: the first and the last two apart, those between in a loop.
@@ -65,10 +65,12 @@ class PieceLoops(Loops):
         lanes, count = self.lanes, -(-length // self.lanes)
         if count <= MOST_WRITTEN:
             return Block(tuple(piece(b.index(v * lanes), v * lanes, v * lanes) for v in range(count)))
-        step = Variable("step")
-        middle = piece(b.multiply(b.add(step, 1), lanes), lanes, (count - 3) * lanes)
-        ends = [piece(b.index(v * lanes), v * lanes, v * lanes) for v in (0, count - 2, count - 1)]
-        return Block((ends[0], For(step, b.index(count - 3), "serial", middle), *ends[1:]))
+
+        def between_ends(step: Expression) -> Statement:
+            return piece(b.multiply(b.add(step, 1), lanes), lanes, (count - 3) * lanes)
+
+        first, *last = (piece(b.index(v * lanes), v * lanes, v * lanes) for v in (0, count - 2, count - 1))
+        return Block((first, loop(count - 3, between_ends, name="step"), *last))
 
     # ---- Input ----
 
@@ -85,7 +87,7 @@ class PieceLoops(Loops):
         combined = scratch("combined", "float32", 2, size, extent)
         rows = self._lines(lambda *line: self._combine_rows(combined, channel, *line))
         body = Block((self._clear(combined), rows, self._combine_columns(combined, channel)))
-        return For(channel, b.index(self.plan.inputs), self.kind, allocate((combined,), body))
+        return loops_over([(channel, b.index(self.plan.inputs))], allocate((combined,), body), self.kind)
 
     def _clear(self, combined: Buffer) -> Statement:
         """Return the stores of zeros where no piece is: what is there would be multiplied all the same."""
@@ -93,7 +95,7 @@ class PieceLoops(Loops):
         zero = wide(b.constant(0, "float32"), lanes)
         starts = range(self.plan.most * self.transform.step, self.width * self.transform.step, lanes)
         stores = tuple(Store(combined, (half, row, ramp(start, lanes)), zero) for start in starts)
-        return For(half, b.index(2), "serial", For(row, b.index(self.transform.inputs), "serial", Block(stores)))
+        return loops_over([(half, b.index(2)), (row, b.index(self.transform.inputs))], Block(stores))
 
     def _combine_rows(
         self, combined: Buffer, channel: Expression, number: Expression, image: Expression, y: Expression
@@ -151,7 +153,7 @@ class PieceLoops(Loops):
 
             return bound("c", [*vector(0, step, start), *vector(1, size - step, start)], stores)
 
-        return For(row, b.index(size), "serial", tiles(self.width, lanes, columns, name="vector"))
+        return loops_over([(row, b.index(size))], tiles(self.width, lanes, columns, name="vector"))
 
     # ---- Products and output ----
 
@@ -164,10 +166,10 @@ class PieceLoops(Loops):
             body = self.split.choose(
                 number, lambda rows: self._channels(replace(shape, rows=rows), sums, product, begin, number)
             )
-            return For(number, b.index(self.split.count), "serial", body)
+            return loops_over([(number, b.index(self.split.count))], body)
 
         panels = tiles(self.vectors, self.plan.tile.vectors, panel, name="panel")
-        return For(product, b.index(self.transform.products), self.kind, panels)
+        return loops_over([(product, b.index(self.transform.products))], panels, self.kind)
 
     def _channels(
         self, shape: RegisterTile, sums: Buffer, product: Expression, panel: Expression, number: Expression
@@ -202,10 +204,11 @@ class PieceLoops(Loops):
             stores = zip(begins, interleave(values), strict=True)
             return Block(tuple(Store(pixels, (row, ramp(begin, lanes)), value) for begin, value in stores))
 
-        back = self._out_of_sums(sums, self._in_sums(first, columns, channel), stored)
+        at = ramp(self._in_sums(first, columns, channel), lanes)
+        back = self._out_of_sums(sums, at, stored, [lanes])
         rows = self._lines(lambda *line: self._finish(pixels, channel, *line))
-        body = Block((For(vector, b.index(self.vectors), "serial", back), rows))
-        return For(channel, b.index(self.plan.outputs), self.kind, allocate((pixels,), body))
+        body = Block((loops_over([(vector, b.index(self.vectors))], back), rows))
+        return loops_over([(channel, b.index(self.plan.outputs))], allocate((pixels,), body), self.kind)
 
     def _finish(
         self, pixels: Buffer, channel: Expression, number: Expression, image: Expression, y: Expression
@@ -223,4 +226,4 @@ class PieceLoops(Loops):
 
         body = self._over_vectors(width, piece)
         body = If(b.less(row, height), body) if height % m else body
-        return For(inner, b.index(m), "serial", Let(row, b.add(y, inner), body))
+        return loops_over([(inner, b.index(m))], Let(row, b.add(y, inner), body))

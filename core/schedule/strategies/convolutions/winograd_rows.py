@@ -1,22 +1,31 @@
 """Rows of pieces of images whose channels come first: squares of pixels and channels are transposed in registers.
 
 The pieces of a block that lie side by side are a run. Of a vector of channels, the pixels of a run stand in a strip in
-the first-level cache, channels last: that is what Winograd's algorithm transforms, and what it leaves.
+the first-level cache, channels last: that is what Winograd's algorithm transforms, and what it leaves. Each copy is the
+plain loops of one element; steps make vectors and squares of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
-from graft.core.schedule.primitives.transpose import transposed
+from graft.core.operators.definition.control_loops import let, loop
+from graft.core.schedule.loops.loop_frames import taken
+from graft.core.schedule.primitives.loop_kinds import Vectorize
+from graft.core.schedule.primitives.statements import divided, scratch
+from graft.core.schedule.primitives.transpose import Transpose
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.strategies.convolutions.winograd_transform import Transform
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, If, Load, Statement, Store, Variable
-from graft.core.tensor_ir.statements import allocate, bind
+from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, If, Load, Statement, Store, Variable
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import allocate, bind, loops_over
+
+_Run = Callable[[Expression, Expression | None], Statement]
+"""What is done for a vector of places: from the first on all, or so many as exist."""
 
 RUN_PIXELS = 64
 """Pixels of a row of a run at the most, so that a strip stays in the first-level cache."""
@@ -57,7 +66,7 @@ class Pieces:
         ]
         count = b.add(b.subtract(of(b.subtract(end, 1)), of(self.begin)), 1)
         own = Run(image, y, x, b.subtract(low, self.begin), pieces)
-        return For(number, count, "serial", bind(known, body(own)))
+        return loops_over([(number, count)], bind(known, body(own)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,11 @@ def strip(name: str, rows: int, lanes: int) -> Buffer:
     return scratch(name, "float32", rows, RUN_PIXELS + 2 * lanes, lanes)
 
 
+def pixel(pixels: Buffer, row: Expression, column: Expression, channel: Expression) -> tuple[Expression, ...]:
+    """Return the place of channels of a pixel in a strip."""
+    return row, b.add(column, lanes_of(pixels)), channel
+
+
 def fill(
     pixels: Buffer, image: Buffer, run: Run, channels: tuple[Expression, int], transform: Transform, windows: Windows
 ) -> Statement:
@@ -97,76 +111,50 @@ def fill(
         (high, b.maximum(b.minimum(b.subtract(width, left), columns), low)),
     ]
 
-    def square(place: Expression, mask: Expression | None) -> Statement:
-        column = ramp(place, lanes)
-        rows: list[Expression] = [
-            Load(image, (run.image, b.add(first, channel), y, column), mask)
-            if channel < count
-            else wide(b.constant(0, "float32"), lanes)
-            for channel in range(lanes)
-        ]
-        return _transposed(rows, lambda n: (pixels, (row, b.add(b.subtract(b.add(place, n), left), lanes))))
+    def square(begin: Expression, exist: Expression | None) -> Statement:
+        lane, column = Variable("lane"), Variable("column")
+        place, inside = b.add(begin, column), None if exist is None else b.less(column, exist)
+        value: Expression = Load(image, (run.image, b.add(first, lane), y, place), inside)
+        if count < lanes:
+            value = b.select(b.less(lane, count), value, 0)
+        store = Store(pixels, pixel(pixels, row, b.subtract(place, left), lane), value)
+        return simplify_statement(taken(_square(lane, column, lanes, store), [Transpose("lane", "column")]))
 
     def zeros(begin: Expression, end: Expression) -> Statement:
-        column = Variable("column")
-        place = (row, b.add(b.add(begin, column), lanes), ramp(0, lanes))
-        store = Store(pixels, place, wide(b.constant(0, "float32"), lanes))
-        return For(column, b.subtract(end, begin), "serial", store)
+        lane, column = Variable("lane"), Variable("column")
+        store = Store(pixels, pixel(pixels, row, b.add(begin, column), lane), b.constant(0, "float32"))
+        body = loops_over([(column, b.subtract(end, begin)), (lane, b.index(lanes))], store)
+        return lower_loops(taken(body, [Vectorize("lane")]))
 
     inside = b.both(*b.inside(y, height))
     squares = _squares(b.add(left, low), b.add(left, high), width, lanes, square)
     seen = Block((squares, zeros(b.index(0), low), zeros(high, columns)))
     rows = bind([(y, b.add(top, row))], If(inside, seen, zeros(b.index(0), columns)))
-    return bind(known, For(row, b.index(transform.inputs), "serial", rows))
+    return bind(known, loops_over([(row, b.index(transform.inputs))], rows))
 
 
-def pixel(pixels: Buffer, row: Expression, column: Expression) -> tuple[Expression, ...]:
-    """Return the place of the vector of a pixel in a strip."""
-    lanes = lanes_of(pixels)
-    return row, b.add(column, lanes), ramp(0, lanes)
+def _square(outer: Variable, inner: Variable, lanes: int, body: Statement) -> Statement:
+    return loops_over([(outer, b.index(lanes)), (inner, b.index(lanes))], body)
 
 
-def _squares(
-    low: Expression,
-    high: Expression,
-    width: Expression,
-    lanes: int,
-    square: Callable[[Expression, Expression | None], Statement],
-) -> Statement:
+def _squares(low: Expression, high: Expression, width: Expression, lanes: int, square: _Run) -> Statement:
     """Return squares at the pixels of a row from ``low`` to ``high``; if a row fills a vector, the last may overlap."""
-    number, count = Variable("square"), b.subtract(high, low)
-    place = b.add(low, b.multiply(number, lanes))
-    if isinstance(width, Constant) and int(width.value) >= lanes:
-        begin = Variable("begin")
-        known = [(begin, b.maximum(b.minimum(place, b.subtract(high, lanes)), 0))]
-        return For(number, b.divide(b.add(count, lanes - 1), lanes), "serial", bind(known, square(begin, None)))
-    return _vectors(low, count, lanes, square)
+    count = b.subtract(high, low)
+    if not isinstance(width, Constant) or int(width.value) < lanes:
+        return _runs(low, count, lanes, square)
+
+    def whole(number: Expression) -> Statement:
+        place = b.add(low, b.multiply(number, lanes))
+        return let(b.maximum(b.minimum(place, b.subtract(high, lanes)), 0), lambda begin: square(begin, None), "begin")
+
+    return loop(b.divide(b.add(count, lanes - 1), lanes), whole, name="square")
 
 
-def _vectors(
-    low: Expression, count: Expression, lanes: int, square: Callable[[Expression, Expression | None], Statement]
-) -> Statement:
-    """Return ``square(place, mask)`` at whole vectors of ``count`` places from ``low`` on, and at what is left."""
-    number, (whole, rest) = Variable("square"), divided(count, lanes)
-    loop = For(number, whole, "serial", square(b.add(low, b.multiply(number, lanes)), None))
-    mask = b.less(ramp(0, lanes), wide(rest, lanes))
-    return Block((loop, If(b.greater(rest, 0), square(b.add(low, b.multiply(whole, lanes)), mask))))
-
-
-def _transposed(
-    vectors: Sequence[Expression],
-    place: Callable[[int], tuple[Buffer, tuple[Expression, ...]]],
-    begin: Expression | int = 0,
-) -> Statement:
-    """Return what stores a square of vectors transposed, row by row, from ``begin`` on in each."""
-    rows = [Variable(f"d{number}", one.type) for number, one in enumerate(vectors)]
-    bindings = list(zip(rows, vectors, strict=True))
-    columns = transposed(rows, bindings)
-    stores = []
-    for number, value in enumerate(columns):
-        buffer, indices = place(number)
-        stores.append(Store(buffer, (*indices, ramp(begin, len(vectors))), value))
-    return bind(bindings, Block(tuple(stores)))
+def _runs(low: Expression, count: Expression, lanes: int, run: _Run) -> Statement:
+    """Return ``run(place, how many exist)`` at whole vectors of ``count`` places from ``low`` on, and what is left."""
+    whole, rest = divided(count, lanes)
+    whole_runs = loop(whole, lambda number: run(b.add(low, b.multiply(number, lanes)), None), name="square")
+    return Block((whole_runs, If(b.greater(rest, 0), run(b.add(low, b.multiply(whole, lanes)), rest))))
 
 
 def finish(
@@ -175,19 +163,30 @@ def finish(
     """Return what stores a strip of results through the epilogue: rows of pixels of one channel after another."""
     (first, count), lanes, m = channels, lanes_of(pixels), transform.outputs
     height, width = epilogue.anchor.buffer.shape[2:]
-    row, square, channel, columns = (Variable(name) for name in ("row", "square", "channel", "columns"))
-    by_channel, begin = scratch("by_channel", "float32", lanes, m, RUN_PIXELS), b.multiply(square, lanes)
-    vectors = [Load(pixels, pixel(pixels, row, b.add(begin, n))) for n in range(lanes)]
-    squares: Statement = _transposed(vectors, lambda n: (by_channel, (b.index(n), row)), begin)
-    squares = For(square, b.divide(b.add(columns, lanes - 1), lanes), "serial", squares)
+    row, channel, columns = (Variable(name) for name in ("row", "channel", "columns"))
+    by_channel = scratch("by_channel", "float32", lanes, m, RUN_PIXELS)
 
-    def vector(place: Expression, mask: Expression | None) -> Statement:
-        point = [run.image, b.add(first, channel), b.add(run.y, row), ramp(b.add(run.x, place), lanes)]
-        return Block(tuple(epilogue.stores(point, Load(by_channel, (channel, row, ramp(place, lanes))), mask)))
+    def square(number: Expression) -> Statement:
+        lane, column = Variable("lane"), Variable("column")
+        place = b.add(b.multiply(number, lanes), column)
+        store = Store(by_channel, (lane, row, place), Load(pixels, pixel(pixels, row, place, lane)))
+        return taken(_square(column, lane, lanes, store), [Transpose("column", "lane")])
 
+    def stored(begin: Expression, exist: Expression | None) -> Statement:
+        column = Variable("column")
+        place = b.add(begin, column)
+        point = [run.image, b.add(first, channel), b.add(run.y, row), b.add(run.x, place)]
+
+        def of(total: Expression) -> Statement:
+            stores = Block(tuple(epilogue.stores(point, total, None)))
+            return stores if exist is None else If(b.less(column, exist), stores)
+
+        body = let(Load(by_channel, (channel, row, place)), of, "total")
+        return lower_loops(taken(loops_over([(column, b.index(lanes))], body), [Vectorize("column")]))
+
+    squares = loop(b.divide(b.add(columns, lanes - 1), lanes), square, name="square")
     rows = b.minimum(b.index(m), b.subtract(height, run.y))
-    stores = For(row, rows, "serial", _vectors(b.index(0), columns, lanes, vector))
-    stores = For(channel, b.index(count), "serial", stores)
-    body = Block((For(row, b.index(m), "serial", squares), stores))
+    stores = loops_over([(channel, b.index(count)), (row, rows)], _runs(b.index(0), columns, lanes, stored))
+    body = Block((loops_over([(row, b.index(m))], squares), stores))
     own = b.minimum(b.multiply(run.count, m), b.subtract(width, run.x))
     return bind([(columns, own)], allocate((by_channel,), body))

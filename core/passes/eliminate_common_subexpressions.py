@@ -9,6 +9,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from graft.core.graph.traversal import all_graphs
+from graft.core.operators.definition.adjoint import ANEW
 from graft.core.operators.definition.index_bounds import FROM_FRONT
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import has_trait, is_operator, is_recomputed, origin_of
@@ -80,8 +81,8 @@ def _key(node: ir.Node) -> Hashable:
             return None
         attributes.append((name, attribute.type, contents))
     used = tuple(bool(value.name) for value in node.outputs)
-    what = (node.domain, node.op_type, node.overload, is_recomputed(node), FROM_FRONT in node.metadata_props)
-    return (*what, used, tuple(map(id, node.inputs)), tuple(attributes))
+    marks = is_recomputed(node), FROM_FRONT in node.metadata_props, ANEW in node.metadata_props
+    return (node.domain, node.op_type, node.overload, *marks, used, tuple(map(id, node.inputs)), tuple(attributes))
 
 
 def _contents(attribute: ir.Attr) -> Hashable:

@@ -18,6 +18,8 @@ from graft.core.graph.protos import captures_of
 from graft.core.operators.definition.function_body import OPSET, Body, Function, learn
 
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+ANEW = "graft.anew"
+"""The key of the metadata of a node that stays apart from those that compute the same."""
 Pull = Callable[[Body, Sequence[onnx.NodeProto], Mapping[str, str], Collection[str]], "dict[str, str]"]
 """Of nodes, and gradients of what they compute: the gradients of the values asked for (`core.differentiation`)."""
 
@@ -77,6 +79,12 @@ class Adjoint(Body):
                 self.types.pop(name, None)
             learn(self.node, self.types, self.data, {"": OPSET})
         return str(self.node.output[number])
+
+    def anew(self, operator: str, *inputs: str) -> str:
+        """Return what a node computes that is not merged with its like: cheaper to compute twice than to store."""
+        value = self(operator, *inputs)
+        self.nodes[-1].metadata_props.add(key=ANEW)
+        return value
 
     # ---- Values like others --------------------------------------------------------------------------------------
 

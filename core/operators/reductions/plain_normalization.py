@@ -6,7 +6,7 @@ that is an output has a gradient, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnx import TensorProto
@@ -87,17 +87,21 @@ def of_rows(function: Function, *, centres: bool) -> Vjp:
         x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
         axes = range(f.attribute("axis", -1) % rank, rank)
         if centres and f.dtype(x) == f.attribute("stash_type", TensorProto.FLOAT):
-            centred, inverse = f("Sub", x, f.result(1)), f.result(2)
+            mean, inverse = f.result(1), f.result(2)
         else:
-            centred = _centred(f, x, axes)[1] if centres else x
+            mean, centred = _centred(f, x, axes) if centres else ("", x)
             inverse = f("Reciprocal", _spread(f, centred, axes)[2])
-        normal, upstream, found = f("Mul", centred, inverse), _wide(f, f.gradient), ["", "", ""]
+
+        def normal(write: Callable[..., str]) -> str:
+            return write("Mul", write("Sub", x, mean) if centres else x, inverse)
+
+        upstream, found = _wide(f, f.gradient), ["", "", ""]
         if f.wanted(0):
-            inner = f("Mul", upstream, _wide(f, f.input(1)))
-            rest = f("Sub", inner, f("Mul", normal, _mean(f, f("Mul", inner, normal), axes)))
+            inner, own = f("Mul", upstream, _wide(f, f.input(1))), normal(f)
+            rest = f("Sub", inner, f("Mul", own, _mean(f, f("Mul", inner, own), axes)))
             rest = f("Sub", rest, _mean(f, inner, axes)) if centres else rest
             found[0] = f.cast(f("Mul", rest, inverse), f.dtype(f.input(0)))
-        for number, one in ((1, f("Mul", upstream, normal)), (2, upstream)):
+        for number, one in ((1, f("Mul", upstream, normal(f.anew))), (2, upstream)):
             if f.wanted(number):
                 found[number] = f.cast(f.summed(one, f.input(number)), f.dtype(f.input(number)))
         return found

@@ -8,9 +8,9 @@ numbers, where there are few elements: of many, loops of numbers are up to twice
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import frexp, prod
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.column_reduction import CACHED_SHARE
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.schedule.loops.tiled_transpose import LARGEST_TILE
-from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable
+from graft.core.tensor_ir.ir import Axis, Binary, Buffer, Constant, Expression, Load, Stage, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads
 from graft.core.types import element_bits, storage_dtype
 from graft.plugins.codegen.lowered_groups import Lowered
@@ -35,6 +35,8 @@ FEW_TRANSPOSED = 1 << 19
 """Elements of a matrix up to which its extents become arguments where it is transposed."""
 FEW_LOOKED_UP = 1 << 14
 """Elements of a kernel that looks some up, up to which its other axes become arguments."""
+DIVISORS = ("float32", "float64")
+"""Types of numbers that become arguments where something is divided by them."""
 Place = tuple[Buffer | Variable, int]
 """An axis of a buffer, or the one of a reduction that a variable counts."""
 
@@ -42,12 +44,13 @@ Place = tuple[Buffer | Variable, int]
 def with_open_extents(kernels: Sequence[Lowered], machine: Machine) -> list[Lowered]:
     """Return kernels with extents as arguments where that makes one function of at least two."""
     found = [opened(one, machine) for one in kernels]
-    extents = dict[str, set[tuple[tuple[int, ...], ...]]]()
+    arguments = dict[str, set[Hashable]]()
     for one in found:
         if one is not None:
-            extents.setdefault(one.structure, set()).add(tuple(one.shapes.values()))
+            numbers = (array.tobytes() for array in one.made.values() if array.ndim == 0)
+            arguments.setdefault(one.structure, set()).add((*one.shapes.values(), *numbers))
     return [
-        one if changed is None or len(extents[changed.structure]) < 2 else changed
+        one if changed is None or len(arguments[changed.structure]) < 2 else changed
         for one, changed in zip(kernels, found, strict=True)
     ]
 
@@ -203,6 +206,8 @@ class _Opening:
     numbers: dict[Place, int] = field(init=False)
     extents: list[Expression] = field(init=False)
     bound: set[Variable] = field(default_factory=set)
+    divisors: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    """Arguments in place of numbers, such as that of the elements that a mean is taken of."""
 
     def __post_init__(self) -> None:
         self.numbers = {loop: number for number, group in enumerate(self.groups) for loop in group}
@@ -240,13 +245,14 @@ class _Opening:
             return None
         made = replace(
             kernel,
-            inputs=tuple(map(self.buffer, kernel.inputs)),
+            inputs=(*map(self.buffer, kernel.inputs), *self.divisors),
             outputs=tuple(map(self.buffer, kernel.outputs)),
             stages=stages,
             constants=self._reshaped(kernel.constants),
         )
-        contents = self._reshaped(lowered.made)
-        return replace(lowered, kernel=made, made=contents, shapes=shapes, structure=structure_of(made))
+        contents = {**self._reshaped(lowered.made), **self.divisors}
+        inputs = (*lowered.inputs, *(lowered.outputs[0] for _ in self.divisors))
+        return replace(lowered, kernel=made, inputs=inputs, made=contents, shapes=shapes, structure=structure_of(made))
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """Return the buffer over the joint axes."""
@@ -280,6 +286,8 @@ class _Opening:
         def rule(node: Expression) -> Expression:
             if isinstance(node, Variable) and node in loops and self.axes.extents[loops[node]] == 1:
                 return b.index(0)
+            if isinstance(node, Binary) and node.operator == "div" and isinstance(node.right, Constant):
+                return replace(node, right=self._divisor(node.right))
             if not isinstance(node, Load):
                 return node
             places = enumerate(node.indices)
@@ -296,6 +304,17 @@ class _Opening:
         return replace(
             made, buffer=self.buffer(stage.buffer), axes=tuple(axes[number] for number in own), structure=structure
         )
+
+    def _divisor(self, number: Constant) -> Expression:
+        """Return an argument for a divisor, unless dividing by it is a product for code that knows it.
+
+        Factors stay: which product is fused with a sum would depend on whether one is known.
+        """
+        if number.type.dtype not in DIVISORS or abs(frexp(number.value)[0]) == 0.5:
+            return number
+        argument = Buffer(f"divisor{len(self.divisors)}", number.type.dtype, ())
+        self.divisors[argument] = np.array(number.value, number.type.dtype)
+        return Load(argument, ())
 
     def _variables(self, stage: Stage) -> dict[Variable, Place]:
         """Return which loop each variable of a stage counts."""

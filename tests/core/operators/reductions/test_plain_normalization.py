@@ -103,3 +103,12 @@ def test_gradients_of_a_batch_are_its_slopes() -> None:
         way = rng.normal(size=feeds[name].shape)
         sides = [program.run({**feeds, name: feeds[name] + side * 1e-5 * way})["loss"] for side in (1, -1)]
         assert np.sum(gradient * way) == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-7)
+
+
+def test_no_gradient_of_a_layer_stores_its_normal_rows() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[64,96] x, float[96] s, float[96] b, float[64,96] g)
+        => (float loss) { y = LayerNormalization (x, s, b) p = Mul (y, g) loss = ReduceSum <keepdims = 0> (p) }"""
+    model = graft.grad(onnx.parser.parse_model(text), wrt=["x", "s", "b"], outputs=[])
+    program = graft.compile(model, ["llvm"], strict=True)
+    stored = [one for one in program.description.procedures[0].tensors if one.storage == "arena"]
+    assert all(one.shape != (64, 96) for one in stored)

@@ -92,6 +92,21 @@ def test_kernels_that_want_numbers_keep_them(first: str, second: str, nodes: str
 
 
 @BACKENDS
+def test_means_over_other_numbers_of_elements_are_one(backend: str) -> None:
+    shapes = [(8, 64, 14, 14), (8, 96, 12, 12), (8, 80, 13, 13)]
+    inputs = ", ".join(f"float[{','.join(map(str, shape))}] x{n}" for n, shape in enumerate(shapes))
+    outputs = ", ".join(f"float[1,{shape[1]},1,1] y{n}" for n, shape in enumerate(shapes))
+    nodes = " ".join(f"y{n} = ReduceMean(x{n}, axes)" for n in range(len(shapes)))
+    text = model(inputs, outputs, f"axes = Constant<value_ints = [0, 2, 3]>() {nodes}")
+    program = graft.compile(text, [backend], strict=True, cache=False)
+    assert len(functions(program)) == 3 and len(set(functions(program))) == 1
+    given = feeds(program)
+    found = program.run(given)
+    for n in range(len(shapes)):
+        np.testing.assert_allclose(found[f"y{n}"], given[f"x{n}"].mean((0, 2, 3), keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+@BACKENDS
 def test_transposes_of_whole_tiles_are_one(backend: str) -> None:
     shapes = [(32, 48), (96, 16), (160, 64)]
     inputs = ", ".join(f"float[{rows},{columns},1,1] x{n}" for n, (rows, columns) in enumerate(shapes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import struct
@@ -17,6 +16,7 @@ from graft.errors import ModelError
 from graft.runtime.artifact import safetensors
 from graft.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
 from graft.runtime.system.files import writing
+from graft.runtime.system.json_text import parse_json
 
 FORMAT = "graft-training-1"
 
@@ -54,7 +54,7 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
 def _header(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], bytes]:
     size = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else 0
     try:
-        header = json.loads(data[8 : 8 + size])
+        header = parse_json(data[8 : 8 + size])
     except ValueError:
         header = None
     if not isinstance(header, dict) or len(data) < 8 + size:

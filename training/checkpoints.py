@@ -24,7 +24,7 @@ FORMAT = "graft-training-1"
 def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], facts: Mapping[str, str]) -> None:
     """Write arrays by name, and facts as the file's metadata; what stood at the path stays until all is written."""
     with writing(path, "the checkpoint", ModelError) as file:
-        for chunk in safetensors(arrays, {"format": FORMAT, "sha256": _digest(arrays), **facts}, alignment=8):
+        for chunk in safetensors(arrays, {"format": FORMAT, "sha256": _digest(arrays), **facts}, alignment=1):
             file.write(chunk)
 
 
@@ -38,7 +38,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
     facts = header.pop("__metadata__", {})
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise ModelError(f"'{path}' is no checkpoint of a training; it says no format '{FORMAT}'")
-    arrays = {name: _array(path, name, row, body) for name, row in header.items() if not name.startswith("pad.")}
+    arrays = {name: _array(path, name, row, body) for name, row in header.items() if not _is_pad(name, row)}
     if facts.get("sha256", _digest(arrays)) != _digest(arrays):
         raise ModelError(f"the checkpoint '{path}' is damaged: its arrays are not those that were written")
     return arrays, facts
@@ -60,6 +60,11 @@ def _header(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], 
     if not isinstance(header, dict) or len(data) < 8 + size:
         raise ModelError(f"'{path}' is no checkpoint, or damaged: it has no header of safetensors")
     return header, data[8 + size :]
+
+
+def _is_pad(name: str, row: Any) -> bool:
+    """Whether an entry is none of the arrays, but lies between two: in checkpoints of earlier versions."""
+    return isinstance(row, dict) and row.get("dtype") == "U8" and name.startswith("pad.")
 
 
 def _array(path: str | os.PathLike[str], name: str, row: Any, body: bytes) -> np.ndarray:

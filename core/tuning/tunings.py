@@ -26,6 +26,8 @@ KINDS: Mapping[str, type | tuple[type, ...]] = {
     "seconds": (int, float), "untuned": (int, float), "stage": int, "form": str, "made": str,
 }  # fmt: skip
 """What a row has, in the order of the columns."""
+MOST = 2**53
+"""The largest number that a row has."""
 _ROWS = f"SELECT {', '.join(KINDS)} FROM tunings"
 _KEEP = f"""
     INSERT INTO tunings ({", ".join(KINDS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -127,7 +129,18 @@ def fault_of(row: Mapping[str, object]) -> str:
         value = row[name]
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
             return f"has {name} = {value}, which must be a number from 0 on"
-    return ""
+        if value > MOST:
+            return f"has a {name} beyond {MOST}"
+    broken = next((name for name, value in row.items() if isinstance(value, str) and not _is_text(value)), None)
+    return "" if broken is None else f"has a half of a surrogate pair in {broken}"
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be written: JSON has halves of pairs of code units, and no file has them."""
+    try:
+        return bool(value.encode()) or not value
+    except UnicodeEncodeError:
+        return False
 
 
 def machine_of(target: Target, threads: int) -> str:

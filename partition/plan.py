@@ -17,6 +17,7 @@ from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
 from graft.runtime.arguments import PATH, TEXT, TEXTS, optional, takes
 from graft.runtime.system.displayed import Displayed
+from graft.runtime.system.json_text import parse_json
 
 if TYPE_CHECKING:
     from graft.runtime.program import Program
@@ -269,8 +270,8 @@ class Plan(Displayed):
     def from_json(text: str) -> Plan:
         """Read a plan; raise PlanError if the text is not one."""
         try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
+            content = parse_json(text)
+        except ValueError as error:
             raise PlanError(f"the plan is not JSON: {error}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise PlanError(f"the file is not a plan: its format is not '{FORMAT}'")

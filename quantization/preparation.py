@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.core.graph.notes import noted
 from graft.core.importer.function_bodies import expand_functions
 from graft.core.importer.load import load
 from graft.core.importer.source import Source
@@ -40,4 +41,11 @@ def in_floats(
 
 def preparation_of(quantized: ir.Model) -> dict[str, list[str]]:
     """Return the arguments of `in_floats` by which the float model of a quantised one was prepared."""
-    return dict(json.loads(quantized.metadata_props.get(PREPARED, "{}")))
+    return noted(quantized.metadata_props, PREPARED, _are_lists) or {}
+
+
+def _are_lists(found: object) -> bool:
+    """Whether data are lists of texts by name."""
+    return isinstance(found, dict) and all(
+        isinstance(one, list) and all(isinstance(text, str) for text in one) for one in found.values()
+    )

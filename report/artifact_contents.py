@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
+from graft.runtime.system.json_text import parse_json
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of an artifact, unchecked but for its form; raise ArtifactError if there is none."""
     try:
-        manifest = json.loads(_member(path, "manifest.json"))
+        manifest = parse_json(_member(path, "manifest.json"))
     except ValueError as error:
         raise ArtifactError(f"'{path}' has a damaged manifest: {error}", path=str(path)) from error
     if not isinstance(manifest, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -14,6 +13,7 @@ from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import Symbol
 from graft.runtime.procedure import ProgramDescription
 from graft.runtime.system.files import make_folder, writing
+from graft.runtime.system.json_text import parse_json
 from graft.runtime.system.numpy_files import read_numpy
 from graft.runtime.tensor_info import TensorInfo
 from graft.runtime.typical_shapes import Shapes, shape_at, typical_values
@@ -74,10 +74,10 @@ def read_array(name: str, text: str, dtype: str | None) -> np.ndarray:
                 raise ValueError("it is an .npz archive of several arrays")
             kind = array.dtype if dtype is None or array.dtype.kind != "V" else numpy_dtype(dtype)
             return array.view(kind) if kind.itemsize == array.dtype.itemsize else array  # .npy knows no bfloat16
-        return np.array(json.loads(text), None if dtype is None else numpy_dtype(dtype))
+        return np.array(parse_json(text), None if dtype is None else numpy_dtype(dtype))
     except OSError as error:
         raise InputError(f"input '{name}': cannot read '{text[1:]}': {error.strerror or error}", input=name) from error
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         what = f"'{text[1:]}' is not a .npy file" if text.startswith("@") else f"{text} is not an array in JSON"
         raise InputError(f"input '{name}': {what}: {error}", input=name) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import struct
@@ -17,6 +16,7 @@ from graft.errors import ModelError
 from graft.runtime.artifact import safetensors
 from graft.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
 from graft.runtime.system.files import writing
+from graft.runtime.system.json_text import parse_json
 
 FORMAT = "graft-training-1"
 
@@ -24,7 +24,7 @@ FORMAT = "graft-training-1"
 def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], facts: Mapping[str, str]) -> None:
     """Write arrays by name, and facts as the file's metadata; what stood at the path stays until all is written."""
     with writing(path, "the checkpoint", ModelError) as file:
-        for chunk in safetensors(arrays, {"format": FORMAT, "sha256": _digest(arrays), **facts}, alignment=8):
+        for chunk in safetensors(arrays, {"format": FORMAT, "sha256": _digest(arrays), **facts}, alignment=1):
             file.write(chunk)
 
 
@@ -38,7 +38,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
     facts = header.pop("__metadata__", {})
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise ModelError(f"'{path}' is no checkpoint of a training; it says no format '{FORMAT}'")
-    arrays = {name: _array(path, name, row, body) for name, row in header.items() if not name.startswith("pad.")}
+    arrays = {name: _array(path, name, row, body) for name, row in header.items() if not _is_pad(name, row)}
     if facts.get("sha256", _digest(arrays)) != _digest(arrays):
         raise ModelError(f"the checkpoint '{path}' is damaged: its arrays are not those that were written")
     return arrays, facts
@@ -54,12 +54,17 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
 def _header(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], bytes]:
     size = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else 0
     try:
-        header = json.loads(data[8 : 8 + size])
+        header = parse_json(data[8 : 8 + size])
     except ValueError:
         header = None
     if not isinstance(header, dict) or len(data) < 8 + size:
         raise ModelError(f"'{path}' is no checkpoint, or damaged: it has no header of safetensors")
     return header, data[8 + size :]
+
+
+def _is_pad(name: str, row: Any) -> bool:
+    """Whether an entry is none of the arrays, but lies between two: in checkpoints of earlier versions."""
+    return isinstance(row, dict) and row.get("dtype") == "U8" and name.startswith("pad.")
 
 
 def _array(path: str | os.PathLike[str], name: str, row: Any, body: bytes) -> np.ndarray:

@@ -21,6 +21,7 @@ from graft.partition.costs import value_bytes
 from graft.partition.graph import bodies, captures
 from graft.plugins.codegen.grouping.fusion import fuse
 from graft.plugins.codegen.grouping.horizontal_fusion import join_horizontally
+from graft.runtime.system.json_text import parse_json
 
 COURSES = "graft.memory"
 """The key of a model's metadata for the courses of its memory, without recomputation and with it."""
@@ -48,7 +49,7 @@ def courses_of(model: ir.Model) -> tuple[list[int], list[int]] | None:
     if text is None:
         return None
     try:
-        without, with_it = ([max(int(number), 1) for number in one] for one in json.loads(text))
+        without, with_it = ([max(int(number), 1) for number in one] for one in parse_json(text))
         if not without or not with_it:
             raise ValueError("one is empty")
     except (ValueError, TypeError) as error:

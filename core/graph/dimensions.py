@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graft.core.affine.expressions import Range, Ranges, names_in, substituted
 from graft.core.affine.text import parsed
 from graft.core.affine.text import text as shown
+from graft.core.graph.notes import noted
 from graft.core.graph.traversal import all_graphs
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
@@ -24,6 +25,8 @@ Dims: TypeAlias = Mapping[str, DimensionSpec]
 """By symbol what is said of it. A sum such as ``past + seq`` may have a range, too."""
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
+MOST = 2**62
+"""The largest bound of a range that programs take."""
 LATE = "graft.late-symbols"
 """The key of a graph's `meta` for the symbols that results of its nodes bind."""
 
@@ -33,8 +36,20 @@ _MADE_UP = re.compile(r"unk__\d+")
 
 def ranges_of(model: ir.Model) -> Ranges:
     """Return the ranges that a model's symbols, and sums of them, have; every other symbol is 0 and above."""
-    given = json.loads(model.metadata_props.get(RANGES, "{}"))
+    given = noted(model.metadata_props, RANGES, _are_ranges) or {}
     return {extent: Range(*bounds) for one, bounds in given.items() if (extent := parsed(one)) is not None}
+
+
+def _are_ranges(found: object) -> bool:
+    """Whether data are pairs of bounds by texts."""
+    return isinstance(found, dict) and all(
+        isinstance(one, list)
+        and len(one) == 2
+        and type(one[0]) is int
+        and (one[1] is None or (type(one[1]) is int and one[0] <= one[1] <= MOST))
+        and -MOST <= one[0] <= MOST
+        for one in found.values()
+    )
 
 
 def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Literal, Protocol, TypeVar
 
 from graft.errors import TuningError
+from graft.runtime.system.json_text import parse_json
 
 Packing = Literal["packed by product", "packed by panel", "packed at once"]
 PACKINGS: tuple[Packing, ...] = ("packed by product", "packed by panel", "packed at once")
@@ -164,7 +165,7 @@ def is_void(text: str) -> bool:
 def from_json(text: str) -> Parameters | None:
     """Return what `to_json` wrote; raise TuningError for anything else, saying what is wrong."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         raise TuningError(f"parameters {text!r} are no JSON: {error}", text=text) from error
     if data is None:

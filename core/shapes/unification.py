@@ -17,6 +17,7 @@ import onnx_ir as ir
 from graft.core.affine import expressions as affine
 from graft.core.affine.text import parsed, text
 from graft.core.graph.dimensions import ranges_of, replace_ranges
+from graft.core.graph.notes import noted
 from graft.core.graph.view import NodeView
 from graft.core.shapes.equations import asked_of
 from graft.core.shapes.symbolic_shapes import dimensions_of, infer_symbolic_shapes
@@ -46,15 +47,27 @@ def unify(model: ir.Model) -> bool:
 
 def reasons_of(graph: ir.Graph) -> list[tuple[str, AxisReason]]:
     """Return, with the names of the inputs, why axes have the extents that they have."""
-    rows = json.loads(graph.metadata_props.get(REASONS, "[]"))
+    rows = noted(graph.metadata_props, REASONS, _are_reasons) or []
     return [(name, AxisReason(-1, axis, (says[0], says[1], says[2]))) for name, axis, *says in rows]
 
 
 def aliases_of(facts: Iterable[onnx.StringStringEntryProto] | Mapping[str, str]) -> Mapping[str, str]:
     """Return, of a model's metadata, by symbol that was replaced the text of what it is now."""
     known = facts if isinstance(facts, Mapping) else {one.key: one.value for one in facts}
-    found: dict[str, str] = json.loads(known.get(ALIASES, "{}"))
-    return found
+    found: dict[str, str] | None = noted(known, ALIASES, _are_texts)
+    return found or {}
+
+
+def _are_texts(found: object) -> bool:
+    """Whether data are texts by names."""
+    return isinstance(found, dict) and all(isinstance(one, str) for one in found.values())
+
+
+def _are_reasons(found: object) -> bool:
+    """Whether data are rows of an input, an axis and the texts of an `AxisReason`."""
+    return isinstance(found, list) and all(
+        isinstance(one, list) and [type(part) for part in one] == [str, int, str, str, str] for one in found
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,7 @@ def _replace(model: ir.Model, found: Mapping[str, _Solution]) -> None:
     """Put solutions into all shapes and ranges, and note them."""
     values = {name: one.extent for name, one in found.items()}
     place = _places(model.graph)
-    rows = json.loads(model.graph.metadata_props.get(REASONS, "[]"))
+    rows = noted(model.graph.metadata_props, REASONS, _are_reasons) or []
     rows += [[*place[name], *one.says] for name, one in found.items()]
     model.graph.metadata_props[REASONS] = json.dumps(rows)
     before = {name: parsed(one) for name, one in aliases_of(model.metadata_props).items()}

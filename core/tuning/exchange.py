@@ -10,6 +10,7 @@ from graft.core.schedule.parameters import from_json, to_json
 from graft.core.tuning.tunings import KINDS, Row, Tuning, fault_of
 from graft.errors import TuningError
 from graft.runtime.system.files import write
+from graft.runtime.system.json_text import parse_json
 
 VERSION = 1
 
@@ -34,7 +35,7 @@ def write_rows(rows: Iterable[Row], path: Path) -> int:
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a file; raise TuningError if it cannot be read, or a row is none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_text(encoding="utf-8"))
         version = data.get("tunings") if isinstance(data, dict) else None
         if version != VERSION:
             raise ValueError(f"it says that it is of version {version}, and this Graft reads {VERSION}")

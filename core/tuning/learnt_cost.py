@@ -22,6 +22,7 @@ from graft.core.schedule.templates.features import CYCLES, Features
 from graft.core.tuning.database import Database
 from graft.errors import TuningError
 from graft.runtime.system.files import write
+from graft.runtime.system.json_text import parse_json
 
 FEWEST_RACES, FEWEST_TIMES = 20, 4
 """Races from which something can be learnt, and times of each."""
@@ -159,7 +160,7 @@ def predicted(trees: Any, rows: Sequence[Features]) -> list[float]:
 def _features(text: str) -> Features:
     """Return the numbers of loops that a text says; none if it says something else."""
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except (TypeError, ValueError):
         return {}
     is_good = isinstance(found, dict) and all(isinstance(one, int | float) for one in found.values())

@@ -26,10 +26,14 @@ KINDS: Mapping[str, type | tuple[type, ...]] = {
     "seconds": (int, float), "untuned": (int, float), "stage": int, "form": str, "made": str,
 }  # fmt: skip
 """What a row has, in the order of the columns."""
-_KEEP = """
-    INSERT INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET label = excluded.label,
-    parameters = excluded.parameters, seconds = excluded.seconds, untuned = excluded.untuned, stage = excluded.stage,
-    form = excluded.form, made = excluded.made WHERE excluded.stage >= stage
+MOST = 2**53
+"""The largest number that a row has."""
+_ROWS = f"SELECT {', '.join(KINDS)} FROM tunings"
+_KEEP = f"""
+    INSERT INTO tunings ({", ".join(KINDS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET label = excluded.label, parameters = excluded.parameters, seconds = excluded.seconds,
+    untuned = excluded.untuned, stage = excluded.stage, form = excluded.form, made = excluded.made
+    WHERE excluded.stage >= stage
 """
 
 
@@ -70,8 +74,8 @@ class Tunings:
 
     def known(self) -> dict[str, Tuning]:
         """Return the tunings by workload."""
-        question = "SELECT * FROM tunings WHERE machine = ? AND compiler = ?"
-        return {row.workload: row.tuning for row in self._rows(question, self.machine, self.compiler)}
+        mine = f"{_ROWS} WHERE machine = ? AND compiler = ?"
+        return {row.workload: row.tuning for row in self._rows(mine, self.machine, self.compiler)}
 
     def check(self) -> None:
         """Raise DatabaseError if there is a file that cannot be used."""
@@ -94,7 +98,7 @@ class Tunings:
 
     def everything(self) -> list[Row]:
         """Return all rows, those of other machines and compilers too."""
-        return self._rows("SELECT * FROM tunings ORDER BY machine, compiler, label, workload")
+        return self._rows(f"{_ROWS} ORDER BY machine, compiler, label, workload")
 
     def clear(self) -> int:
         """Forget all tunings, of all machines and compilers; return how many there were."""
@@ -125,7 +129,18 @@ def fault_of(row: Mapping[str, object]) -> str:
         value = row[name]
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
             return f"has {name} = {value}, which must be a number from 0 on"
-    return ""
+        if value > MOST:
+            return f"has a {name} beyond {MOST}"
+    broken = next((name for name, value in row.items() if isinstance(value, str) and not _is_text(value)), None)
+    return "" if broken is None else f"has a half of a surrogate pair in {broken}"
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be written: JSON has halves of pairs of code units, and no file has them."""
+    try:
+        return bool(value.encode()) or not value
+    except UnicodeEncodeError:
+        return False
 
 
 def machine_of(target: Target, threads: int) -> str:

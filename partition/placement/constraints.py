@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from graft.core.operators.definition.table import OperatorTable
@@ -123,8 +124,16 @@ def plan_refusals(plan: Plan, model: str, backends: Sequence[str]) -> dict[tuple
 
 
 def require_plan(plan: Plan, wanted: Plan) -> None:
-    """Raise PlanError if a plan that was given is not what came out."""
-    for row, want in zip(plan.placements, wanted.placements, strict=True):
+    """Raise PlanError if a plan that was given is not what came out, in whatever order it has its nodes."""
+    rows, asked = (sorted(one.placements, key=lambda row: row.node) for one in (plan, wanted))
+    counts, said = (Counter(row.node for row in one) for one in (rows, asked))
+    unlike = next((name for name in sorted({*counts, *said}) if counts[name] != said[name]), None)
+    if unlike is not None:
+        raise PlanError(
+            f"the plan places node '{unlike}' {said[unlike]} times, and the model has it {counts[unlike]} times",
+            node=unlike,
+        )
+    for row, want in zip(rows, asked, strict=True):
         if row.backend != want.backend:
             reason = row.reasons.get(want.backend, "it is not asked for this node")
             raise PlanError(

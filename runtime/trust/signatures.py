@@ -18,6 +18,7 @@ import graft.runtime._native as _native
 from graft.errors import ArtifactError
 from graft.runtime.artifact import SIGNATURES, Content, write_archive
 from graft.runtime.system.files import write, writing
+from graft.runtime.system.json_text import parse_json
 from graft.runtime.trust.keys import TrustedKey, TrustedKeys, key_name
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ def _is_right(public: bytes, signature: bytes, message: bytes) -> bool:
 def _rows(path: str | os.PathLike[str], signatures: bytes) -> Sequence[tuple[str, bytes]]:
     """Return the names of keys with their signatures."""
     try:
-        rows = json.loads(signatures)["signatures"]
+        rows = parse_json(signatures)["signatures"]
         return [(str(row["key"]), bytes.fromhex(row["signature"])) for row in rows[:MOST_SIGNATURES]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"the signatures of '{path}' cannot be read: {type(error).__name__}: {error}", path=str(path)
         ) from error

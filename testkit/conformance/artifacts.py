@@ -20,6 +20,7 @@ from graft.testkit.conformance import processes
 from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, NotRun, Trial
 from graft.testkit.conformance.differences import unlike
 from graft.testkit.conformance.kit import REFERENCE, Kit
+from graft.testkit.conformance.other_options import with_other_options
 from graft.testkit.conformance.samples import OWN_MODELS, of_samples
 
 OWN_KINDS = ("native", "c_source")
@@ -140,9 +141,25 @@ def _in_process(kit: Kit, trial: Trial) -> None:
         raise Failure(f"loaded from a file: {text}", trial)
 
 
+def _options(kit: Kit, trial: Trial) -> None:
+    """A process without the compiler computes by the options that the program was compiled with."""
+    compared = False
+    for other in with_other_options(kit):
+        try:
+            _, program = other.compiled(trial, ("llvm", REFERENCE))
+            own = program.run(dict(trial.feeds))
+        except (Failure, GraftError, NotClaimed):
+            continue  # what it refuses with such options
+        compare_apart(other, replace(trial, expected=own, rtol=0.0, atol=0.0), "deployed", f"loaded as {other.text}")
+        compared = True
+    if not compared:
+        raise NotClaimed
+
+
 CHECKS: dict[str, Callable[[Kit, Trial], None]] = {
     "saved": _in_process,
     "without-compiler": _deployed,
+    "options": _options,
     "missing-library": _missing,
     "other-version": _other_version,
     "reproducible": _reproducible,

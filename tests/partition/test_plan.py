@@ -133,6 +133,19 @@ def test_an_edited_plan_is_followed() -> None:
     assert again["y"].reasons["gpu"] == Reject("user-excluded", "the plan places the node on rest")
 
 
+def test_a_plan_may_have_its_nodes_in_any_order_but_each_once() -> None:
+    plan = partition(small(CHAIN), BACKENDS).plan
+    rows = plan.placements
+    assert partition(small(CHAIN), BACKENDS, plan=replace(plan, placements=rows[::-1])).plan == plan
+    other = replace(rows[0], node="q")
+    for changed, name, said, has in (
+        (rows[1:], rows[0].node, 0, 1), ((*rows, rows[0]), rows[0].node, 2, 1), ((*rows, other), "q", 1, 0),
+    ):  # fmt: skip
+        with pytest.raises(PlanError) as caught:
+            partition(small(CHAIN), BACKENDS, plan=replace(plan, placements=changed))
+        assert str(caught.value) == f"the plan places node '{name}' {said} times, and the model has it {has} times"
+
+
 def test_a_plan_that_cannot_be_followed_is_an_error() -> None:
     model = small(CHAIN)
     plan = partition(model, BACKENDS).plan

@@ -460,4 +460,14 @@ BUGS: dict[str, Bug] = {
                 "return lanes[:len(x)].sum(1, dtype=np.float32).reshape(y.shape)"),
         "hard-3x4--1.*-symbolic: two calls with the same inputs differ",
     ),
+    "an option that a loaded program has lost": Bug(
+        "4/options",
+        "\nfrom dataclasses import dataclass\n@dataclass(frozen=True)\nclass Scaled:\n    exact: bool = True\n"
+        "Npu.options, EXACT, inner_kernel = Scaled, [True], Npu.kernel\ndef compile(self, region, options):\n"
+        "    EXACT[0] = self.options.exact\n    return graft.JsonBackend.compile(self, region, options)\n"
+        "def rounded(self, node, arrays):\n    found = inner_kernel(self, node, arrays)[0]\n"
+        "    return [found if EXACT[0] or found.dtype != np.float32 else found.astype(np.float16).astype(np.float32)]\n"
+        "Npu.compile, Npu.kernel = compile, rounded",
+        "loaded as npu:exact=false: output ",
+    ),
 }  # fmt: skip

@@ -65,6 +65,16 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path: Path) -> None:
         Trainer(network(), "cross-entropy", Adam(), threads=1).resume(tmp_path / "one")
 
 
+def test_an_array_may_have_any_name(tmp_path: Path) -> None:
+    """Those of a layer that is called `pad`, too."""
+    arrays = {"a": np.ones(3, np.uint8), "pad.weight": np.arange(3), "pad.3": np.ones(2, np.float32)}
+    write_checkpoint(tmp_path / "one", arrays, {"model": "x"})
+    found, _ = read_checkpoint(tmp_path / "one")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 @pytest.mark.parametrize("kept", [0, 5, 40, -1])
 def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, kept: int) -> None:
     write_checkpoint(tmp_path / "one", {"a": np.arange(300)}, {"model": "x"})

@@ -44,6 +44,9 @@ def test_merging_keeps_what_has_come_further_and_leaves_machines_apart(tmp_path:
         ),
         (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"untuned": -1}]}), "row 0 has untuned = -1, which must"),
         (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"stage": -1}]}), "row 0 has stage = -1, which must be a"),
+        (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"stage": 10**30}]}), "row 0 has a stage beyond 9007"),
+        (json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"label": "\ud800"}]}), "row 0 has a half of a surrogate"),
+        ("[" * 100_000, "it is nested too deeply"),
         ('{"tunings": 1, "rows": [7]}', "row 0 has no workload, or one of another type"),
         (
             json.dumps({"tunings": 1, "rows": [facts(ROWS[0]) | {"stage": "2"}]}),

@@ -122,6 +122,13 @@ def test_parameters_of_an_earlier_version_are_void(path: Path) -> None:
     assert Tunings(path, "here", "now").known() == {}
 
 
+def test_a_column_of_somebody_elses_is_left_alone(path: Path) -> None:
+    Tunings(path, "here", "now").keep("key", FIRST)
+    Database(path, "tunings", COLUMNS, "tuned parameters", ADDED).write("ALTER TABLE tunings ADD COLUMN more TEXT")
+    Tunings(path, "here", "now").keep("other", FIRST)
+    assert Tunings(path, "here", "now").known() == {"key": FIRST, "other": FIRST}
+
+
 @pytest.mark.parametrize(
     ("column", "value", "fault"),
     [

@@ -15,11 +15,10 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.index_check import index_bounds
 from graft.core.shapes.equations import refuse_contradictions
-from graft.core.types import element_bits
 from graft.errors import ModelError
 
-MOST_BYTES = 1 << 62
-"""Of a tensor: the runtime counts no more."""
+MOST_ELEMENTS = 1 << 59
+"""Of a tensor: the runtime counts no more than 2**62 bytes, and an element has up to eight."""
 
 
 def check_nodes(model: ir.Model) -> None:
@@ -74,11 +73,10 @@ def _check_indices(node: NodeView) -> None:
 
 def _check_size(value: ir.Value, what: str) -> None:
     """Raise ModelError for a tensor that no memory holds, by those of its extents that are numbers."""
-    view = ValueView(value)
-    extents = [extent for extent in view.shape or () if isinstance(extent, int)]
-    if prod(extents) > MOST_BYTES or (view.dtype and prod(extents) * element_bits(view.dtype) // 8 > MOST_BYTES):
-        shown = ",".join(map(str, view.shape or ()))
-        raise ModelError(f"{what} would have the shape [{shown}], more than 2**62 bytes; give it smaller extents")
+    shape = ValueView(value).shape or ()
+    if prod(extent for extent in shape if isinstance(extent, int)) > MOST_ELEMENTS:
+        shown = ",".join(map(str, shape))
+        raise ModelError(f"{what} would have the shape [{shown}], more than 2**59 elements; give it smaller extents")
 
 
 def _check_extents(node: NodeView) -> None:

@@ -116,10 +116,10 @@ class _Axes:
         if self.closed and self.size((*own, *reduced)) > FEW_LOOKED_UP:
             return True
         if stage.reduction is None:
-            is_turned = any(set(own[-1:]) & set(loops[:-1]) for loops in read)
+            is_transposed = any(set(own[-1:]) & set(loops[:-1]) for loops in read)
             sides = [self.size(group) for group in groups]
             is_even = len(sides) == 2 and not any(side % LARGEST_TILE for side in sides)
-            return is_turned and not (is_even and prod(sides) <= FEW_TRANSPOSED)
+            return is_transposed and not (is_even and prod(sides) <= FEW_TRANSPOSED)
         inner = {loops[-1] for loops in read if len(loops) > 1}
         is_split = prod(self.extents[loop] for loop in own) < FEW
         return is_split or not (inner <= set(reduced) or self._stays_cached(stage, own, reduced, machine))
@@ -213,13 +213,13 @@ class _Opening:
         self.numbers = {loop: number for number, group in enumerate(self.groups) for loop in group}
         sizes = [self._extent(number) for number in range(len(self.groups))]
         inner = {numbers[-1] for one in self.axes.buffers() if len(numbers := self._numbers(one)) > 1}
-        least = [LEAST_INNER if number in inner - self._turned() else LEAST for number in range(len(sizes))]
+        least = [LEAST_INNER if number in inner - self._transposed() else LEAST for number in range(len(sizes))]
         self.extents = [
             b.index(size) if size < least[number] or self.is_closed(number) else Variable(f"extent{number}")
             for number, size in enumerate(sizes)
         ]
 
-    def _turned(self) -> set[int]:
+    def _transposed(self) -> set[int]:
         """Return the groups that are the last of some buffers and not of others."""
         rows = [numbers for one in self.axes.buffers() if (numbers := self._numbers(one))]
         return {row[-1] for row in rows if any(row[-1] in other[:-1] for other in rows)}

@@ -154,7 +154,7 @@ def test_a_result_that_no_memory_holds_is_refused(node: str, shown: str) -> None
          int64 many = {{5000000000000000000}}, int64 one = {{1}}> {{ y = {node} }}"""
     with pytest.raises(ModelError) as caught:
         load(onnx.parser.parse_model(text.replace("float[n] y", "int64[n] y") if "Range" in node else text))
-    wanted = f"would have the shape {shown}, more than 2**62 bytes; give it smaller extents"
+    wanted = f"would have the shape {shown}, more than 2**59 elements; give it smaller extents"
     assert str(caught.value) == f"{node.partition('(')[0]} (node 'y'): its result 'y' {wanted}"
 
 

@@ -135,7 +135,7 @@ def lookup(
         parts = [(codes >> (bits * (operands - 1 - place))) & ((1 << bits) - 1) for place in range(operands)]
         table = _tabulated(table, [part.astype(np.uint8) for part in parts], bits, expressions)
     table = np.asarray(table)
-    if table.shape == (1 << bits,) * operands:
+    if operands > 1 and table.shape == (1 << bits,) * operands:
         table = table.reshape(size)
     if table.shape != (size,):
         raise DatatypeError(

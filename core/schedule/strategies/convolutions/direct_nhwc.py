@@ -230,6 +230,10 @@ def _applies_first(anchor: Anchor, target: Target) -> Answer:
         return True if wanted.columns == "channels" else Reject("user-excluded", "vectors of pixels are wanted")
     if found.window.groups > 1:
         return Reject("cost", "an image is copied, of which channels of one group read little")
+    if found.anchor.value.type.is_integer:
+        elements = elements_of(anchor.stages or (), found, anchor.kernel, target)
+        if elements is None or not elements.multiply.dot:
+            return Reject("shape", "weights less a point that is no constant fit no dot product here")
     pixels = prod(found.windows.target)
     return True if -pixels % lanes >= LEAST_EMPTY * pixels else Reject("cost", "pixels fill vectors")
 

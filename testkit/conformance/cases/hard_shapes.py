@@ -175,6 +175,10 @@ CONVOLUTIONS = tuple(
     for attributes in _windows()
     for group in (1, 2)
 )
+_TRANSPOSED: tuple[dict[str, Any], ...] = (
+    {"strides": [2, 3]}, {"strides": [3, 2], "pads": [1, 0, 0, 1]}, {"dilations": [2, 1]},
+    {"output_padding": [1, 0], "strides": [2, 2]}, {"strides": [2, 1], "dilations": [2, 3], "group": 2},
+)  # fmt: skip
 ROWS: Mapping[str, tuple[Row, ...]] = {
     "MatMul": tuple(Row(pair, special=0 not in pair[0]) for pair in PRODUCTS),
     "Gemm": (
@@ -195,11 +199,8 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
         Row(((0, 3, 5, 5), (2, 3, 3, 3), (2,)), {"pads": [1, 1, 1, 1]}),
     ),
     "ConvTranspose": tuple(
-        Row(((1, 4, 5, 4), (4, 3, 3, 2), (3,)), attributes)
-        for attributes in (
-            {"strides": [2, 3]}, {"strides": [3, 2], "pads": [1, 0, 0, 1]}, {"dilations": [2, 1]},
-            {"output_padding": [1, 0], "strides": [2, 2]}, {"strides": [2, 1], "dilations": [2, 3], "group": 2},
-        )
+        Row(((1, 4, 5, 4), (4, 3, 3, 2), (3 * attributes.get("group", 1),)), attributes)
+        for attributes in _TRANSPOSED
     ),
     "MaxPool": (*POOLS, *(Row(((1, 3, 8, 7),), {**one, "ceil_mode": 1}) for one in _windows(False))),
     "AveragePool": (

@@ -126,11 +126,11 @@ def plan_refusals(plan: Plan, model: str, backends: Sequence[str]) -> dict[tuple
 def require_plan(plan: Plan, wanted: Plan) -> None:
     """Raise PlanError if a plan that was given is not what came out, in whatever order it has its nodes."""
     rows, asked = (sorted(one.placements, key=lambda row: row.node) for one in (plan, wanted))
-    counts, said = (Counter(row.node for row in one) for one in (rows, asked))
-    unlike = next((name for name in sorted({*counts, *said}) if counts[name] != said[name]), None)
+    counts, planned = (Counter(row.node for row in one) for one in (rows, asked))
+    unlike = next((name for name in sorted({*counts, *planned}) if counts[name] != planned[name]), None)
     if unlike is not None:
         raise PlanError(
-            f"the plan places node '{unlike}' {said[unlike]} times, and the model has it {counts[unlike]} times",
+            f"the plan places node '{unlike}' {planned[unlike]} times, and the model has it {counts[unlike]} times",
             node=unlike,
         )
     for row, want in zip(rows, asked, strict=True):

@@ -148,16 +148,16 @@ def _walked(f: Body, trees: Trees) -> str:
     modes = sorted(set(trees.mode.tolist()) - {-1})
     nodes, at = trees.roots, ""  # what places stand for, and those of the rows: at first all at the roots
 
-    def told(table: np.ndarray) -> str:
+    def of_places(table: np.ndarray) -> str:
         own = f.constant(table[nodes])
         return f("Gather", own, at) if at else own
 
     for _ in range(levels):
-        feature = told(trees.feature.astype(np.int64))
+        feature = of_places(trees.feature.astype(np.int64))
         value = f("GatherElements", x, feature, axis=1) if at else f("Gather", x, feature, axis=1)
-        goes = _compared(f, value, told(trees.split), modes, told(trees.mode) if len(modes) > 1 else "")
+        goes = _compared(f, value, of_places(trees.split), modes, of_places(trees.mode) if len(modes) > 1 else "")
         if trees.missing.any():
-            goes = f("Or", goes, f("And", f("IsNaN", value), told(trees.missing.astype(np.bool_))))
+            goes = f("Or", goes, f("And", f("IsNaN", value), of_places(trees.missing.astype(np.bool_))))
         twice = f("Add", at, at) if at else f.constant(2 * np.arange(count))
         at, nodes = f("Add", twice, f.cast(goes, TensorProto.INT64)), ends[nodes].reshape(-1)
         if not is_full:

@@ -9,6 +9,7 @@ from onnx import ModelProto, helper, parser
 import graft
 from graft.core.importer.load import load
 from graft.core.passes.normalize import normalize
+from graft.datatypes.conversion import convert
 
 
 def model_of(equation: str, shapes: list[str], result: str, kind: str = "float") -> ModelProto:
@@ -59,3 +60,13 @@ def test_two_operands_are_multiplied_first(
 )
 def test_what_is_no_less_work_in_parts_stays_one_sum(equation: str, shapes: list[str], result: str) -> None:
     assert equations(model_of(equation, shapes, result)) == [equation]
+
+
+def test_sums_of_a_custom_datatype_stay_as_the_equation_has_them() -> None:
+    """Each of its operations is rounded: in parts the result would be another one."""
+    model = model_of("ij,jk,kl->il", ["30, 40", "40, 50", "50, 20"], "30, 20", "float")
+    converted = convert(model, "custom[posit]16")
+    normalize(converted)
+    assert [one.attributes["equation"].as_string() for one in converted.graph if one.op_type == "Einsum"] == [
+        "ij,jk,kl->il"
+    ]

@@ -19,6 +19,7 @@ from graft.core.operators.images.windows import patch_places
 from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import attribute_of, constant_of, has_trait, static_shape
 from graft.core.rewriting.writer import Writer
+from graft.core.tensor_ir.anchors import outweighs
 
 NAME = "patches"
 """The switch (`graft.core.machine.target.OPTIMISATIONS`)."""
@@ -64,6 +65,8 @@ def _convolution(node: ir.Node, least: int) -> Convolution | None:
     image, weights, result = map(static_shape, (node.inputs[0], node.inputs[1], node.outputs[0]))
     mode, groups = attribute_of(node, "auto_pad", "NOTSET"), attribute_of(node, "group", 1)
     if image is None or weights is None or result is None or mode != "NOTSET" or groups != 1:
+        return None
+    if outweighs(weights[2:], result[2:]):
         return None
     if image[0] < 2 or not 0 < math.prod(result[2:]) <= MOST_PIXELS or 4 * math.prod(weights) < least:
         return None

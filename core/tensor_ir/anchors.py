@@ -16,6 +16,7 @@ Invariants, checked by `verify_stages`:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -23,6 +24,8 @@ from typing import Literal, TypeAlias
 Side = Literal["left", "right"]
 FEW_INPUTS = 4
 """So many channels, as those of a picture, fill no vector."""
+LARGER = 4
+"""How many times more elements than a result has pixels windows have that outweigh it."""
 VARIES = -1
 """The extent of a spatial dimension that is known only when a kernel runs."""
 
@@ -183,6 +186,11 @@ STRUCTURES: dict[str, type[Structure | Windows]] = {
     "windows": Windows,
 }
 """The structures, and what they are made of, by their names in the text form."""
+
+
+def outweighs(kernel: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether a window has by far more elements than the result has pixels: what patches of it would hold, then."""
+    return math.prod(kernel) >= LARGER * math.prod(target)
 
 
 def weakened(structure: Structure | None) -> Structure | None:

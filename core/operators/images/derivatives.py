@@ -14,6 +14,7 @@ import numpy as np
 
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.images.windows import patch_places
+from graft.core.tensor_ir.anchors import outweighs
 
 FINITE = "graft.finite-weights"
 """The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
@@ -147,19 +148,21 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
     are taken image by image, which threads share and caches hold, and then added; of small ones whose extents are known
     all places have one product, of the patches of all images, whose result lies as the weights do.
-    Where there are many places all are one convolution, of batches as channels and channels as batch. Where each
-    channel has its own window they are a depthwise one, or, of an unknown batch, sums over elements.
+    Where there are many places, or large images whose windows have no steps along rows, all are one convolution, of
+    batches as channels and channels as batch. Where each channel has its own window they are a depthwise one, or, of an
+    unknown batch, sums over elements.
     """
     rank = len(w.kernel)
     batch, is_depthwise = f.shape(windows)[0], f.extents(weights)[:2] == [group, 1]
     if is_depthwise and isinstance(batch, int):
         return _of_own_weights(f, image, windows, weights, w, batch)
-    if math.prod(w.kernel) > MOST_PLACES:
+    sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
+    by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
+    are_large = by_image and w.strides[-1] == 1 < math.prod(w.kernel) and outweighs(sums, w.kernel)
+    if (are_large and not is_depthwise) or math.prod(w.kernel) > MOST_PLACES:
         return _of_many_weights(f, image, windows, weights, w, group)
     rows, columns = f.extents(weights)[:2]
     spatial = range(2, 2 + rank)
-    sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
-    by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
     if not by_image and not is_depthwise and all(isinstance(one, int) for one in (*f.shape(windows), *f.shape(image))):
         return _of_patches(f, image, windows, weights, w, group)
     before = [0, group] if by_image else [group]
@@ -224,17 +227,18 @@ def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geome
 
 
 def _of_many_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
+    """Return the gradient of weights as a convolution whose windows are the upstream gradient's images."""
     rank = len(w.kernel)
     spatial = range(2, 2 + rank)
     kernels = f.transposed(windows, 1, 0, *spatial)
+    if any((*w.begins, *w.ends)):
+        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
     extents = f("Shape", image, start=2)
     parts = f("Reshape", image, f.concatenated(f.ints(0, group, -1), extents, axis=0))
     parts = f.transposed(parts, 2, 1, 0, *(axis + 1 for axis in spatial))
     count = f("Mul", f.extent(image, 0), f.ints(group))
     batches = f("Reshape", parts, f.concatenated(f.ints(-1), count, extents, axis=0))
-    found = f.convolved(
-        batches, kernels, strides=list(w.dilations), dilations=list(w.strides), pads=[*w.begins, *w.ends], group=group
-    )
+    found = f.convolved(batches, kernels, strides=list(w.dilations), dilations=list(w.strides), group=group)
     found = f.transposed(found, 1, 0, *spatial)
     return f.typed(_cropped(f, found, f.ints(*w.kernel), rank), weights)
 

@@ -230,7 +230,7 @@ class Guard(Step):
         def rule(one: ir.Statement) -> ir.Statement:
             if not isinstance(one, ir.Store) or one.buffer.name != self.buffer:
                 return one
-            found = list(dict.fromkeys(known for load in _factors(one) for known in visit.conjuncts(load.mask)))
+            found = list(dict.fromkeys(known for load in factors(one) for known in visit.conjuncts(load.mask)))
             condition = b.all_of(found)
             return one if condition is None else ir.If(condition, without(one, found))
 
@@ -372,7 +372,7 @@ def _leaves(
                 yield from _leaves(else_body, around, every)
         case ir.Store():
             own = [*around, *visit.conjuncts(statement.mask)]
-            masks = visit.loads(statement.value) if every else _factors(statement)
+            masks = visit.loads(statement.value) if every else factors(statement)
             yield [*own, *(one for load in masks for one in visit.conjuncts(load.mask))]
         case _:
             inside = visit.statement_children(statement)
@@ -404,7 +404,7 @@ def _shared(loop: ir.For, simplifier: Simplifier) -> Iterator[tuple[ir.Expressio
             yield conjunct, form, own
 
 
-def _factors(store: ir.Store) -> list[ir.Load]:
+def factors(store: ir.Store) -> list[ir.Load]:
     """Return the loads that are factors of the term that a store adds to what is there; none if it does not."""
     match store.value:
         case ir.Intrinsic("fma", (left, right, ir.Load() as total)):

@@ -22,6 +22,7 @@ from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, S
 from graft.core.schedule.primitives.counting import Count
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder, Split
+from graft.core.schedule.primitives.masking import Mask
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline, PipelineAsync
 from graft.core.schedule.primitives.prefetch import Prefetch
@@ -39,7 +40,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
+    Overlap, Skew, Clip, Hoist, Guard, Mask, Unswitch, Pack, Peel, Merge, Rfactor, Horizontal, Tree, Transpose, Spmd,
     ReindexCacheRead, Pad, Skip, Prefetch, PipelineAsync, Subtotal, Count, Rewrite,
 )  # fmt: skip
 MACHINE = "machine "

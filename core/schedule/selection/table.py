@@ -15,6 +15,7 @@ from graft.core.schedule.strategies.convolutions import (
     direct_convolution,
     direct_nhwc,
     first_convolution,
+    large_windows,
     pointwise_nhwc,
     pointwise_tiles,
     register_tiles,
@@ -35,6 +36,8 @@ _LOOPS = (
     recurrent_layers.STRATEGY,
     sequential_loops.STRATEGY,
     fused_attention.STRATEGY,
+    # convolutions of large windows and few pixels, however they lie
+    large_windows.STRATEGY,
     # convolutions whose channels are last, at least in the result
     winograd.STRATEGY,
     depthwise.LAST,

@@ -138,6 +138,8 @@ SUMS = (
         "tree {v}.own.turn by {v}.unit {side} block",
     ),
     (2, "subtotal {written} at {one} in scratch -> {v}"),
+    (1, "mask {written}"),
+    (2, "split {each} {side} -> {v} {w}\nrfactor {total} at {w} in scratch -> {u} around {v}\nmask {u}\nvectorize {w}"),
 )
 """What changes the bits of floats."""
 MORE = (

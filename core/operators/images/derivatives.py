@@ -22,6 +22,8 @@ MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
 FEWEST_COLUMNS = 32
 """Columns of a product under which most of its vectors would be empty."""
+LONG_ROW = 8
+"""Pixels of a row from which on a depthwise convolution's image is padded first, so that sums go along whole rows."""
 LONG_SUM = 128
 """Elements of a result's image from which on the sums for the weights are taken image by image."""
 
@@ -166,8 +168,7 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     if not by_image and not is_depthwise and all(isinstance(one, int) for one in (*f.shape(windows), *f.shape(image))):
         return _of_patches(f, image, windows, weights, w, group)
     before = [0, group] if by_image else [group]
-    if any((*w.begins, *w.ends)):
-        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    image, w = _padded(f, image, w)
     reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
 
     def met(place: Sequence[int]) -> str:
@@ -199,8 +200,7 @@ def _of_patches(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     """Return the gradient of weights as the product of the windows and the patches of all images."""
     (batch, channels, *inner), outer, rank = f.extents(image), f.extents(windows)[2:], len(w.kernel)
     source = [extent + begin + end for extent, begin, end in zip(inner, w.begins, w.ends, strict=True)]
-    if any((*w.begins, *w.ends)):
-        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    image, w = _padded(f, image, w)
     spatial, columns = range(2, 2 + rank), batch * math.prod(outer)
     left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, -1, columns)
     places = patch_places(batch, source, w.kernel, outer, w.strides, w.dilations).reshape(-1)
@@ -217,6 +217,9 @@ def _of_patches(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
 def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, batch: int) -> str:
     """Return the gradient of depthwise weights: each channel's windows slide over it, and batches are summed."""
     channels = f.extents(weights)[0]
+    row = f.shape(windows)[-1]
+    if w.strides[-1] == 1 and isinstance(row, int) and row >= LONG_ROW:
+        image, w = _padded(f, image, w)
     rows = f("Reshape", image, f.concatenated(f.ints(1, -1), f("Shape", image, start=2), axis=0))
     strides, dilations, pads = list(w.dilations), list(w.strides), [*w.begins, *w.ends]
     kernels, group = single_channel(f, windows), batch * channels
@@ -226,13 +229,20 @@ def _of_own_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geome
     return f.typed(f("ReduceSum", each, f.ints(0), keepdims=0), weights)
 
 
+def _padded(f: Adjoint, image: str, w: Geometry) -> tuple[str, Geometry]:
+    """Return an image with the zeros beside it, and windows that stay inside."""
+    if not any((*w.begins, *w.ends)):
+        return image, w
+    padded = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    return padded, replace(w, begins=(0,) * len(w.kernel), ends=(0,) * len(w.kernel))
+
+
 def _of_many_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     """Return the gradient of weights as a convolution whose windows are the upstream gradient's images."""
     rank = len(w.kernel)
     spatial = range(2, 2 + rank)
     kernels = f.transposed(windows, 1, 0, *spatial)
-    if any((*w.begins, *w.ends)):
-        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    image, w = _padded(f, image, w)
     extents = f("Shape", image, start=2)
     parts = f("Reshape", image, f.concatenated(f.ints(0, group, -1), extents, axis=0))
     parts = f.transposed(parts, 2, 1, 0, *(axis + 1 for axis in spatial))

@@ -27,6 +27,7 @@ from graft.core.schedule.primitives.masking import Mask
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
 from graft.core.schedule.primitives.schedule_text import print_schedule, take
 from graft.core.schedule.primitives.staging import ComputeAt
+from graft.core.schedule.primitives.statements import LINE
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.convolution import convolution_of
@@ -59,37 +60,37 @@ class LargeWindows:
     target: Target
 
     def tile(self) -> dict[str, int]:
-        """Return how many samples, output channels and pixels of a row have their sums side by side, by axis.
+        """Return how many samples, output channels and pixels have their sums side by side, by axis, of two in space.
 
         All divide their extents. The fewest cycles for each sum count, as multiply-adds, loads and what comes from the
-        cache that holds image and weights take them.
+        third-level cache take them.
         """
         machine, costs = self.target.machine, self.target.machine.costs
-        size = 4 * (self.axes["n"] + self.axes["c"]) * math.prod(self.reduced.values())
-        near = machine.cache(2 if size <= machine.working_set(2) else 3)
-        arrives = machine.vector_bytes / near.bandwidth if machine.caches else 0.0
+        arrives = machine.vector_bytes / machine.cache(3).bandwidth if machine.caches else 0.0
+        across = 1 + machine.vector_bytes / LINE  # most vectors of an image begin anywhere, and lie in two lines
+        spare = machine.registers - 1 - (MASKED if self._is_cut and not machine.masks else 0)
 
-        def cycles(one: tuple[int, int, int]) -> float:
-            samples, channels, pixels = one
-            sums, loaded, rows = math.prod(one), samples * pixels + channels, samples + channels
-            limit = max(sums / costs.fused, loaded / costs.loads, rows * arrives, costs.latency)
+        def cycles(one: tuple[int, int, int, int]) -> float:
+            samples, channels, rows, columns = one
+            sums, loaded = math.prod(one), samples * rows * columns * across + channels
+            limit = max(sums / costs.fused, loaded / costs.loads, (samples * rows + channels) * arrives, costs.latency)
             return (limit + costs.load * loaded) / sums
 
-        def fits(one: tuple[int, int, int]) -> bool:
-            samples, channels, pixels = one
-            masked = MASKED if self._is_cut and not machine.masks else 0
-            return math.prod(one) + min(samples * pixels, channels) + 1 + masked <= machine.registers
-
-        extents = self.axes["n"], self.channels, self.axes["x"]
-        samples, channels, pixels = (_divisors(extent, machine.registers) for extent in extents)
-        able = [one for one in itertools.product(samples, channels, pixels) if fits(one)]
+        extents = self.axes["n"], self.channels, self.axes.get("y", 1), self.axes["x"]
+        samples, channels, rows, columns = (_divisors(extent, machine.registers) for extent in extents)
+        able = [
+            one
+            for one in itertools.product(samples, channels, rows, columns)
+            if math.prod(one) + min(math.prod(one) // one[1], one[1]) <= spare
+        ]
         best = min(able, key=cycles)
-        return dict(zip("ncx", best, strict=True))
+        return {axis: count for axis, count in zip("ncyx", best, strict=True) if axis in self.axes}
 
     def steps(self) -> Iterator[Step]:
         """Yield the schedule."""
         tile = self.tile()
         outer = [f"{axis}0" if axis in tile else axis for axis in self.axes]
+        pixels = [axis for axis in reversed(tile) if axis != "c"]
         outer.sort(key=lambda name: "nczyx".index(name[0]))
         yield from (Split(axis, count, f"{axis}0", axis) for axis, count in tile.items())
         yield Reorder((*outer, *tile))
@@ -98,7 +99,8 @@ class LargeWindows:
         if self.lanes > 1:
             yield from self._vectors()
         # what there is less of, weights or vectors of the image, stays in registers for all of the others
-        yield from map(Jam, "xnc" if tile["c"] <= tile["n"] * tile["x"] else "cxn")
+        few = tile["c"] <= math.prod(tile[axis] for axis in pixels)
+        yield from map(Jam, [*pixels, "c"] if few else ["c", *pixels])
         yield from map(Parallel, self._shared(outer, tile))
 
     def _vectors(self) -> Iterator[Step]:
@@ -140,7 +142,7 @@ class LargeWindows:
         steps, plain = tuple(self.steps()), partial(plain_products, self.kernel, self.epilogue)
         return Scheduled(
             lambda: replace(lowered(take(plain(), steps)), origin=self.kernel.origin),
-            knobs={"samples": self.tile()["n"], "channels": self.tile()["c"], "pixels": self.tile()["x"]},
+            knobs=self.tile(),
             steps=print_schedule(steps),
         )
 

@@ -150,9 +150,9 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
     are taken image by image, which threads share and caches hold, and then added; of small ones whose extents are known
     all places have one product, of the patches of all images, whose result lies as the weights do.
-    Where there are many places, or large images whose windows have no steps along rows, all are one convolution, of
-    batches as channels and channels as batch. Where each channel has its own window they are a depthwise one, or, of an
-    unknown batch, sums over elements.
+    Of a known batch, where there are many places, or large images whose windows have no steps along rows, all are one
+    convolution, of batches as channels and channels as batch. Where each channel has its own window they are a
+    depthwise one, or, of an unknown batch, sums over elements.
     """
     rank = len(w.kernel)
     batch, is_depthwise = f.shape(windows)[0], f.extents(weights)[:2] == [group, 1]
@@ -161,7 +161,7 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     sums = [one for one in f.shape(windows)[2:] if isinstance(one, int)]
     by_image = len(sums) == rank and math.prod(sums) >= LONG_SUM
     are_large = by_image and w.strides[-1] == 1 < math.prod(w.kernel) and outweighs(sums, w.kernel)
-    if (are_large and not is_depthwise) or math.prod(w.kernel) > MOST_PLACES:
+    if isinstance(batch, int) and ((are_large and not is_depthwise) or math.prod(w.kernel) > MOST_PLACES):
         return _of_many_weights(f, image, windows, weights, w, group)
     rows, columns = f.extents(weights)[:2]
     spatial = range(2, 2 + rank)

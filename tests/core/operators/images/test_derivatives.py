@@ -22,6 +22,7 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("group = 2, strides = [2], pads = [1, 0]", [(2, 2, 258), (4, 1, 3), (4,)]),
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
         ("pads = [1, 1, 1, 1, 1, 1]", [(2, 1, 3, 2, 18), (1, 1, 3, 3, 3), (1,)]),
+        ("pads = [1, 0, 2, 1], group = 2", [(2, 4, 12, 17), (6, 2, 3, 3), (6,)]),
     ],
 )
 def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]) -> None:
@@ -59,6 +60,15 @@ def test_small_images_of_known_extents_have_one_product_of_their_patches(batch: 
         => (float loss) {{ y = Conv <pads = [1, 1, 1, 1]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
     kinds = [node.op_type for node in graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph]
     assert (kinds.count("MatMul"), kinds.count("Gather")) == (products, int(products == 1))
+
+
+@pytest.mark.parametrize(("batch", "stride", "products"), [("2", 1, 0), ("2", 2, 9), ("n", 1, 9)])
+def test_large_images_of_a_known_batch_are_windows_of_one_convolution(batch: str, stride: int, products: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[{batch},32,24,26] x, float[4,32,3,3] w)
+        => (float loss) {{ y = Conv <pads = [1, 1, 1, 1], strides = [{stride}, {stride}]> (x, w)
+        loss = ReduceSum <keepdims = 0> (y) }}"""
+    kinds = [node.op_type for node in graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph]
+    assert (kinds.count("MatMul"), kinds.count("Conv")) == (products, 1 + (products == 0))
 
 
 @pytest.mark.parametrize(("channels", "products"), [(1, 2), (3, 5), (20, 25), (32, 49)])

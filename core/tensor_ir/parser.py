@@ -383,11 +383,16 @@ class _Parser(TokenReader):
 
     def _typed_constant(self, kind: Type) -> ir.Constant:
         text = self.peek()
+        if text in ("True", "False"):
+            value: int | float = text == "True"
+        else:
+            try:
+                value = int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text)
+            except ValueError:
+                raise self.error(f"'{text}' is no number, and neither True nor False") from None
         self.position += 1
         self.expect(")")
-        if text in ("True", "False"):
-            return ir.Constant(text == "True", kind)
-        return ir.Constant(int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text), kind)
+        return ir.Constant(value, kind)
 
     def _vector(self, word: str) -> ir.Expression:
         base = self.expression()

@@ -20,6 +20,8 @@ Extent: TypeAlias = int | ir.Variable
 """An extent of a buffer: a number, or what is known when the kernel runs."""
 Count: TypeAlias = int | ir.Expression
 """An extent of what lies between stages: it may be computed, too."""
+OF_BOOL: dict[ir.BinaryOperator, ir.BinaryOperator] = {"add": "or", "mul": "and"}
+"""What sums and products of truth values are."""
 NARROW_FLOATS = frozenset({"float16", "bfloat16"})
 
 
@@ -116,14 +118,23 @@ def _lift(left: Operand, right: Operand) -> tuple[ir.Expression, ir.Expression]:
 
 
 def binary(operator: ir.BinaryOperator, left: Operand, right: Operand) -> ir.Expression:
-    """Return ``left operator right``; a literal takes the type of the other side; int64 constants are folded."""
+    """Return ``left operator right``; a literal takes the type of the other side; int64 constants are folded.
+
+    Truth values are added by ``or`` and multiplied by ``and``.
+    """
     a, b = _lift(left, right)
     assert a.type == b.type, f"{operator}: {a.type} with {b.type}"
+    operator = of_type(operator, a.type.dtype)
     if a.type == INT64:
         folded = _fold(operator, a, b)
         if folded is not None:
             return folded
     return ir.Binary(operator, a, b)
+
+
+def of_type(operator: ir.BinaryOperator, dtype: str) -> ir.BinaryOperator:
+    """Return the operator by which elements of a type are combined: sums of truth values hold where any does."""
+    return OF_BOOL.get(operator, operator) if dtype == "bool" else operator
 
 
 def _fold(operator: ir.BinaryOperator, a: ir.Expression, b: ir.Expression) -> ir.Expression | None:
@@ -396,6 +407,7 @@ def reduce(
     axes = variables(len(buffer.shape))
     reduced = reduction_axes(extents, prefix)
     summand = value(axes, tuple(axis.variable for axis in reduced))
+    operator = of_type(operator, summand.type.dtype)
     start = initial if initial is not None else neutral(operator, summand.type.dtype)
     reduction = ir.Reduction(operator, reduced, start)
     if epilogue is None and summand.type.dtype == buffer.dtype:

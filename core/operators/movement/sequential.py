@@ -91,6 +91,8 @@ _cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1), vjp=through(cumul
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
 _OPERATORS: dict[str, ir.ScatterOperator] = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+_OF_BOOL: dict[str, ir.ScatterOperator] = {"add": "max", "mul": "min"}
+"""What sums and products of truth values are."""
 
 
 def _scattered(
@@ -104,6 +106,8 @@ def _scattered(
     axes, loops = b.variables(len(source.shape)), b.variables(len(extents), "k")
     over = tuple(ir.Axis(variable, b.extent(extent)) for variable, extent in zip(loops, extents, strict=True))
     operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
+    if source.dtype == "bool":
+        operator = _OF_BOOL.get(operator, operator)
     scatter = ir.Scatter(over, place(loops), operator, ir.Load(updates, loops))
     return (ir.Stage(target, axes, ir.Load(source, axes), order=scatter),)
 

@@ -28,7 +28,7 @@ from graft.core.tensor_ir.verifying.anchor_rules import structure_fault
 from graft.core.tensor_ir.verifying.machine_check import machine_fault, machine_faults
 from graft.core.tensor_ir.verifying.type_rules import access_fault, is_foreign, layout_fault, type_fault
 from graft.core.tensor_ir.visit import chain_of_lets, free_variables, loads, walk_expressions
-from graft.core.types import BOOL, INT64, element_bits
+from graft.core.types import BOOL, INT64, Type, element_bits
 from graft.errors import CompileError
 
 
@@ -406,6 +406,12 @@ class _Verifier:
         inside = replace(outer, variables=outer.variables | {axis.variable for axis in scatter.axes})
         inside = replace(inside, buffers=inside.buffers | {stage.buffer}, exact=exact and not empty)
         self.store(ir.Store(stage.buffer, scatter.indices, scatter.update), inside)
+        self.combined(scatter.operator, scatter.update.type, print_stages([stage]))
+
+    def combined(self, operator: str, kind: Type, text: str) -> None:
+        """Check that elements of a type have what they are combined by."""
+        if kind.dtype == "bool" and operator in ("add", "mul"):
+            self.fail(f"'{operator}' of bool; 'or' and 'and' combine truth values, 'max' and 'min' scatter them", text)
 
     def selection(self, stage: ir.Stage, rank: ir.Variable, candidate: ir.Axis) -> None:
         """Check that a selection stores positions, and no more than there are."""
@@ -452,6 +458,7 @@ class _Verifier:
             self.expressions(place, axes, stage.reduction.initial)
             if stage.reduction.initial.type != stage.value.type:
                 self.fail(f"the initial value is {stage.reduction.initial.type}, the value {stage.value.type}", text)
+            self.combined(stage.reduction.operator, stage.value.type, text)
         if (stage.epilogue is None) != (stage.epilogue_variable is None) or (stage.epilogue and not stage.reduction):
             self.fail("an epilogue needs a variable and a reduction", text)
         if stage.epilogue is not None and stage.epilogue_variable is not None:

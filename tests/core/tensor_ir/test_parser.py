@@ -30,6 +30,10 @@ function f(x: float32[]) -> (y: float64[]) {
             "function f(x: float32[2]) -> (y: float32[2]) {\n  z[0] = x[0]\n}",
             "tensor IR, line 2, column 3: no buffer 'z' is declared here, found 'z[0] = x[0]'",
         ),
+        (
+            "function f(x: bool[2]) -> (y: bool[2]) {\n  y[0] = bool(false)\n}",
+            "tensor IR, line 2, column 15: 'false' is no number, and neither True nor False, found 'false)'",
+        ),
         ("function f() -> () {} }", "tensor IR, line 1, column 23: expected the end of the text, found '}'"),
         ("function f() $", "tensor IR, line 1, column 13: unexpected character, found ' $'"),
     ],

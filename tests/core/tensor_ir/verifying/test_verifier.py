@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, For, Function, Load, Stage, Store, Variable
 from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.verifying.verifier import verify, verify_stage, verify_stages
+from graft.core.tensor_ir.visit import loads
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError
 
@@ -313,3 +315,15 @@ def test_places_that_an_iteration_tells_itself_may_differ() -> None:
         " at[0] = 7 - i\ny[at[0]] = x[i] } } }"
     )
     verify(parse_function(text))
+
+
+def test_truth_values_have_no_sums():
+    (stage,) = parse_stages("""
+    input x: bool[4, 3]
+    stage y: bool[4] at (i) = reduce or over k < 3 from bool(False): x[i, k]
+    """)
+    assert stage.reduction is not None
+    verify_stage(stage, {load.buffer for load in loads(stage.value)})
+    added = replace(stage, reduction=replace(stage.reduction, operator="add"))
+    with pytest.raises(CompileError, match="'add' of bool; 'or' and 'and' combine truth values"):
+        verify_stage(added, {load.buffer for load in loads(stage.value)})

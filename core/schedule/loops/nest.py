@@ -89,8 +89,8 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         return outer_loops(outer, element(stage), threads, machine)
     if axis in stage.reduced:
         beside = _summed_beside(stage, outer, machine, threads)
-        around = outer[: len(outer) - len(beside)]
-        return outer_loops(around, reduce_inner(stage, axis, lanes, machine, beside), threads, machine)
+        inside = reduce_inner(stage, axis, lanes, machine, beside)
+        return outer_loops(outer[: len(outer) - len(beside)], inside, threads, machine)
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
         return reduce_columns(stage, outer, axis, lanes, machine, threads)
     step = lanes * _side_by_side(stage, axis, lanes, machine)

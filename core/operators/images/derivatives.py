@@ -7,7 +7,7 @@ image with the gradient, strides and dilations exchanged (all of which have deri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -146,10 +146,9 @@ def spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, grou
 def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
-    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets;
-    where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Sums over large images
-    are taken image by image, which threads share and caches hold, and then added; of small ones whose extents are known
-    all places have one product, of the patches of all images, whose result lies as the weights do.
+    Each place of the kernel has a product of matrices (`_of_places`). Sums over large images are taken image by image,
+    which threads share and caches hold, and then added; of small ones whose extents are known all places have one
+    product, of the patches of all images, whose result lies as the weights do.
     Of a known batch, where there are many places, or large images whose windows have no steps along rows, all are one
     convolution, of batches as channels and channels as batch. Where each channel has its own window they are a
     depthwise one, or, of an unknown batch, sums over elements.
@@ -163,33 +162,46 @@ def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry,
     are_large = by_image and w.strides[-1] == 1 < math.prod(w.kernel) and outweighs(sums, w.kernel)
     if isinstance(batch, int) and ((are_large and not is_depthwise) or math.prod(w.kernel) > MOST_PLACES):
         return _of_many_weights(f, image, windows, weights, w, group)
-    rows, columns = f.extents(weights)[:2]
-    spatial = range(2, 2 + rank)
     if not by_image and not is_depthwise and all(isinstance(one, int) for one in (*f.shape(windows), *f.shape(image))):
         return _of_patches(f, image, windows, weights, w, group)
-    before = [0, group] if by_image else [group]
     image, w = _padded(f, image, w)
-    reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+    if not is_depthwise:
+        return _of_places(f, image, windows, weights, w, group, by_image=by_image)
+    axes = f.ints(0, *range(2, 2 + rank))
+    sums_of = [f("ReduceSum", f("Mul", windows, one), axes, keepdims=0) for one in _met(f, image, windows, w)]
+    return f.reshaped_like(f.concatenated(*(f.unsqueezed(one, 1) for one in sums_of), axis=1), weights)
 
-    def met(place: Sequence[int]) -> str:
-        """Return the elements of the image that a place of the kernel meets in each window."""
+
+def _met(f: Adjoint, image: str, windows: str, w: Geometry, first: int = 2) -> Iterator[str]:
+    """Yield what each place of the kernel meets over all windows of an image; spatial axes begin at ``first``."""
+    reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+    axes, strides = f.ints(*range(first, first + len(w.kernel))), f.ints(*w.strides)
+    for place in np.ndindex(*w.kernel):
         starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
         ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
-        return f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
+        yield f("Slice", image, f.ints(*starts), ends, axes, strides)
 
-    places = list(np.ndindex(*w.kernel))
-    if is_depthwise:
-        axes = f.ints(0, *spatial)
-        sums_of = [f("ReduceSum", f("Mul", windows, met(place)), axes, keepdims=0) for place in places]
-        return f.reshaped_like(f.concatenated(*(f.unsqueezed(one, 1) for one in sums_of), axis=1), weights)
-    if not by_image:
-        windows, image = (f.transposed(one, 1, 0, *spatial) for one in (windows, image))
+
+def _of_places(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int, *, by_image: bool) -> str:
+    """Return the gradient of weights as a product of the windows and what they meet for each place of the kernel.
+
+    Where these are few channels, several places have one, so that it is of `FEWEST_COLUMNS`. Few channels, and pixels
+    that lie apart, are copied faster where the channels of a pixel are neighbours (of 3 channels: 0.57 to 0.78 of the
+    time of a Zen 5; of pixels two apart: 0.91 to 0.99).
+    """
+    (rows, columns), spatial = f.extents(weights)[:2], range(2, 2 + len(w.kernel))
+    before = [0, group] if by_image else [group]
+    if group == 1 and math.prod(w.kernel) > 1 and (columns < FEWEST_COLUMNS or max(w.strides) > 1):
+        image = f.transposed(image, 0, *spatial, 1)
+        parts = [f.reshaped(one, *before, -1, columns) for one in _met(f, image, windows, w, first=1)]
+    else:
+        image = image if by_image else f.transposed(image, 1, 0, *spatial)
+        parts = [f.swapped(f.reshaped(one, *before, columns, -1)) for one in _met(f, image, windows, w)]
+    windows = windows if by_image else f.transposed(windows, 1, 0, *spatial)
     left = f.reshaped(windows, *before, rows // group, -1)
-    parts = [f.reshaped(met(place), *before, columns, -1) for place in places]
     several = -(-FEWEST_COLUMNS // columns)
     stacks = [parts[place : place + several] for place in range(0, len(parts), several)]
-    joined = [f.concatenated(*one, axis=len(before)) if len(one) > 1 else one[0] for one in stacks]
-    products = [f("MatMul", left, f.swapped(one)) for one in joined]
+    products = [f("MatMul", left, f.concatenated(*one, axis=-1) if len(one) > 1 else one[0]) for one in stacks]
     if by_image:
         products = [f("ReduceSum", one, f.ints(0), keepdims=0) for one in products]
     of_places = f.reshaped(f.concatenated(*products, axis=-1), group, rows // group, len(parts), columns)

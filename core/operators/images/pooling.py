@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import numpy as np
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
@@ -25,6 +28,8 @@ POOLING = frozenset({Trait.POOLING})
 REDUCTION = frozenset({Trait.REDUCTION})
 QUANTIZABLE = frozenset({Trait.QUANTIZABLE, Trait.HOMOGENEOUS})
 Indices = Sequence[Expression]
+COMPARED = 9
+"""Elements of a window whose largest is found by comparing them one after another."""
 
 
 def _windows(lowering: Lowering) -> tuple[Windows, Begins, Pooling | None]:
@@ -49,42 +54,96 @@ def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
     source, (w, begins, structure) = lowering.input(0), _windows(lowering)
     target, indices = lowering.optional_output(0), lowering.optional_output(1)
     lowest = b.lowest(source.dtype)
+    positions_of = None if indices is None else _MaxPositions(lowering, source, indices, w, begins)
+    is_small = positions_of is not None and positions_of.is_small
     best = target if target is not None else lowering.temporary(source.dtype, b.extents(lowering.output(1)))
     stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, begins, i, k, lowest), structure=structure)
-    return (stage,) if indices is None else (stage, _max_positions(lowering, best, indices))
+    stages = () if target is None and is_small else (stage,)
+    if positions_of is None:
+        return stages
+    return (*stages, positions_of.compared() if is_small else positions_of.searched(best, structure))
 
 
-def _max_positions(lowering: Lowering, best: Buffer, indices: Buffer) -> Stage:
+@dataclass(frozen=True, slots=True)
+class _MaxPositions:
     """The least flat position in the input, over all dimensions, that holds a window's maximum."""
-    source, (w, begins, structure) = lowering.input(0), _windows(lowering)
-    shape, by_column = b.extents(source), bool(lowering.node.attribute("storage_order", 0))
-    order = list(range(w.rank))
-    if by_column:
-        order.reverse()
-    known = [extent for extent in shape[2:] if isinstance(extent, int)]
-    kind = "int32" if len(known) == w.rank and math.prod(known) < 1 << 31 else "int64"
-    none, axes = b.highest(kind), list[Expression]()
 
-    def flat(first: Expression, places: Indices) -> Expression:
+    lowering: Lowering
+    source: Buffer
+    indices: Buffer
+    w: Windows
+    begins: Begins
+
+    @property
+    def is_small(self) -> bool:
+        """Whether windows are of few elements, all of which are in the input."""
+        first, extents = [b.index(0)] * self.w.rank, b.extents(self.source)[2:]
+        leaves = bool(positions(self.w, first, first, extents, self.begins)[1])
+        return 1 < math.prod(self.w.kernel) <= COMPARED and not leaves
+
+    @property
+    def _kind(self) -> str:
+        """The type of an offset in a window."""
+        known = [extent for extent in b.extents(self.source)[2:] if isinstance(extent, int)]
+        return "int32" if len(known) == self.w.rank and math.prod(known) < 1 << 31 else "int64"
+
+    def _flat(self, first: Expression, places: Indices) -> Expression:
+        order, shape = list(range(self.w.rank)), b.extents(self.source)
+        if self.lowering.node.attribute("storage_order", 0):
+            order.reverse()
         for d in order:
             first = b.add(b.multiply(first, shape[2 + d]), places[d])
         return first
 
-    def candidate(i: Indices, k: Indices) -> Expression:
-        """What lies between the first place of the window and one that holds its maximum."""
-        axes[:] = i
-        places, conditions = positions(w, i[2:], k, shape[2:], begins)
-        value = b.masked_load(source, [i[0], i[1], *places], conditions)
-        offset = flat(b.index(0), [b.multiply(one, w.dilations[d]) for d, one in enumerate(k)])
-        matches = b.same(value, b.load(best, *i))
-        mask = b.all_of(conditions)
-        return b.select(matches if mask is None else b.both(mask, matches), b.cast(offset, kind), none)
+    def _in_order(self) -> list[tuple[int, ...]]:
+        """Return the places of a window, that of the least position first."""
+        by_column = self.lowering.node.attribute("storage_order", 0)
+        return sorted(np.ndindex(*self.w.kernel), key=lambda k: k[::-1] if by_column else k)
 
-    def position(offset: Expression) -> Expression:
-        first = [b.subtract(b.multiply(axis, w.strides[d]), (begins or w.begins)[d]) for d, axis in enumerate(axes[2:])]
-        return b.add(flat(b.add(b.multiply(axes[0], shape[1]), axes[1]), first), b.cast(offset, "int64"))
+    def _candidate(self, i: Indices, k: Indices) -> tuple[Expression, Expression, Expression | None]:
+        """What lies between the first place of window ``i`` and place ``k``, the element there, and if it is inside."""
+        places, conditions = positions(self.w, i[2:], k, b.extents(self.source)[2:], self.begins)
+        value = b.masked_load(self.source, [i[0], i[1], *places], conditions)
+        offset = self._flat(b.index(0), [b.multiply(one, self.w.dilations[d]) for d, one in enumerate(k)])
+        return b.cast(offset, self._kind), value, b.all_of(conditions)
 
-    return b.reduce(indices, "min", w.kernel, candidate, epilogue=position, structure=structure)
+    def _position(self, axes: Indices, offset: Expression) -> Expression:
+        w, shape = self.w, b.extents(self.source)
+        begins = self.begins or w.begins
+        first = [b.subtract(b.multiply(axis, w.strides[d]), begins[d]) for d, axis in enumerate(axes[2:])]
+        return b.add(self._flat(b.add(b.multiply(axes[0], shape[1]), axes[1]), first), b.cast(offset, "int64"))
+
+    def searched(self, best: Buffer, structure: Pooling | None) -> Stage:
+        """Return the least of the positions at which the window has its maximum, ``best``."""
+        none, axes = b.highest(self._kind), list[Expression]()
+
+        def candidate(i: Indices, k: Indices) -> Expression:
+            axes[:] = i
+            offset, value, mask = self._candidate(i, k)
+            matches = _is_largest(value, b.load(best, *i))
+            return b.select(matches if mask is None else b.both(mask, matches), offset, none)
+
+        epilogue = partial(self._position, axes)
+        return b.reduce(self.indices, "min", self.w.kernel, candidate, epilogue=epilogue, structure=structure)
+
+    def compared(self) -> Stage:
+        """Return the position at which a small window has its maximum: elements are compared one after another."""
+
+        def position(i: Indices) -> Expression:
+            every = [self._candidate(i, list(map(b.index, k))) for k in self._in_order()]
+            largest = reduce(b.maximum, [value for _, value, _ in every])
+            *others, (found, _, _) = every
+            for offset, value, _ in reversed(others):
+                found = b.select(_is_largest(value, largest), offset, found)
+            return self._position(i, found)
+
+        return b.compute(self.indices, position)
+
+
+def _is_largest(value: Expression, largest: Expression) -> Expression:
+    """Whether an element is the largest of some, which is NaN where one of them is."""
+    is_float = value.type.is_float
+    return b.either(b.equal(value, largest), b.is_nan(value)) if is_float else b.same(value, largest)
 
 
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:

@@ -7,9 +7,9 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
-from graft.core.schedule.loops.loop_frames import in_vectors, taken
+from graft.core.schedule.loops.loop_frames import in_vectors, nested, taken
 from graft.core.schedule.primitives.bounds import Unswitch
-from graft.core.schedule.primitives.loop_kinds import Unroll, Vectorize
+from graft.core.schedule.primitives.loop_kinds import Jam, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Peel, Split, divides
 from graft.core.schedule.primitives.plain_nest import reduced_element
 from graft.core.schedule.primitives.rfactor import Horizontal, Rfactor
@@ -45,11 +45,18 @@ def element(stage: FlatStage) -> ir.Statement:
     return body if is_custom else taken(body, [Unroll(axis.variable.name) for axis in axes[first:]], axes)
 
 
-def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> ir.Statement:
-    """Reduce along the vector axis into several accumulators, then across their lanes."""
+def reduce_inner(
+    stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine, beside: Sequence[LoopAxis] = ()
+) -> ir.Statement:
+    """Reduce along the vector axis into several accumulators, then across their lanes.
+
+    All elements along the axes ``beside`` are reduced side by side: what they have in common is loaded once.
+    """
     axes = (*(other for other in stage.reduced if other is not axis), axis)
     outer = [other.variable.name for other in axes[:-1]]
-    return taken(_reduced(stage, axes), _across(axis, outer, lanes, machine), axes)
+    enough = max(1, machine.costs.latency // prod(other.extent for other in beside))
+    steps = (*_across(axis, outer, lanes, machine, enough), *(Jam(one.variable.name) for one in reversed(beside)))
+    return taken(nested(beside, _reduced(stage, axes)), steps, (*beside, *axes))
 
 
 def _reduced(stage: FlatStage, axes: Sequence[LoopAxis]) -> ir.Statement:
@@ -72,13 +79,14 @@ def _reduced(stage: FlatStage, axes: Sequence[LoopAxis]) -> ir.Statement:
     )
 
 
-def _across(axis: LoopAxis, outer: Sequence[str], lanes: int, machine: Machine) -> tuple[Step, ...]:
+def _across(axis: LoopAxis, outer: Sequence[str], lanes: int, machine: Machine, enough: int) -> tuple[Step, ...]:
     """Return the steps that reduce along an axis, the innermost, in vectors that are joined behind all loops.
 
-    So many vectors have sums of their own as hide the latency of one addition; what is left goes on with these.
+    So many vectors have sums of their own as are ``enough`` to hide the latency of one addition; what is left goes on
+    with these.
     """
     name = axis.variable.name
-    block, vectors = f"{name}.block", max(1, min(machine.costs.latency, axis.extent // lanes))
+    block, vectors = f"{name}.block", max(1, min(enough, axis.extent // lanes))
     size = lanes << vectors.bit_length() - 1
     whole, rest = divmod(axis.extent, size)
     if axis.is_open and not machine.masks:

@@ -6,6 +6,7 @@ stride along that axis only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -31,12 +32,14 @@ from graft.core.schedule.loops.small_images import joined_pixels, written_out
 from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables, substitute
+from graft.core.tensor_ir.visit import children, free_variables, loads, substitute
 
 FEW = 64
 """Terms of sums that need no others beside them: those of the next vector begin before they end."""
 BESIDE, SUMS = 4, 8
 """Vectors of elements, and of sums, that are computed side by side."""
+SPARE = 4
+"""Registers besides those of sums that are computed side by side."""
 LARGE = 96
 """Operations of an element that are written once."""
 INTRINSIC_WORK = 15
@@ -85,7 +88,9 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if axis is None:
         return outer_loops(outer, element(stage), threads, machine)
     if axis in stage.reduced:
-        return outer_loops(outer, reduce_inner(stage, axis, lanes, machine), threads, machine)
+        beside = _summed_beside(stage, outer, machine, threads)
+        inside = reduce_inner(stage, axis, lanes, machine, beside)
+        return outer_loops(outer[: len(outer) - len(beside)], inside, threads, machine)
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
         return reduce_columns(stage, outer, axis, lanes, machine, threads)
     step = lanes * _side_by_side(stage, axis, lanes, machine)
@@ -115,6 +120,35 @@ def _side_by_side(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine
     if axis.is_open:
         return 1 if _terms(stage) <= FEW else min(machine.costs.latency, vectors)
     return -(-vectors // -(-vectors // SUMS)) if vectors else 1
+
+
+def _summed_beside(
+    stage: FlatStage, outer: Sequence[LoopAxis], machine: Machine, threads: bool
+) -> tuple[LoopAxis, ...]:
+    """Return the innermost axes whose elements are reduced side by side, in vectors along what is reduced.
+
+    Along each of them the elements have a load in common, and all of their sums fit the registers; where threads share
+    the axes around, these keep iterations enough.
+    """
+    if len(machine.levels) > 1 or stage.stored is not None:
+        return ()
+    found, sums, (*around,) = list[LoopAxis](), 1, outer
+    reads = [free_variables(*load.indices) for load in loads(stage.value)]
+    while around:
+        axis = around.pop()
+        sums *= axis.extent
+        fits = axis.is_known and sums + SPARE <= machine.registers
+        if not fits or all(axis.variable in places for places in reads) or axis.variable in _counted(stage):
+            break
+        if threads and prod(other.least for other in around) < TASKS:
+            break
+        found.insert(0, axis)
+    return tuple(found)
+
+
+def _counted(stage: FlatStage) -> frozenset[ir.Variable]:
+    """Return the variables on which depends how many terms are reduced."""
+    return frozenset(free_variables(*(axis.count for axis in stage.reduced if axis.count is not None)))
 
 
 def _in_periods(stage: FlatStage, simplifier: Simplifier, lanes: int) -> FlatStage:

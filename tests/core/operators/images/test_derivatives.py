@@ -23,6 +23,8 @@ from tests.core.operators.elementwise.test_derivatives import gradient
         ("group = 3, dilations = [1, 2], pads = [1, 2, 0, 3]", [(2, 3, 5, 17), (3, 1, 3, 3), (3,)]),
         ("pads = [1, 1, 1, 1, 1, 1]", [(2, 1, 3, 2, 18), (1, 1, 3, 3, 3), (1,)]),
         ("pads = [1, 0, 2, 1], group = 2", [(2, 4, 12, 17), (6, 2, 3, 3), (6,)]),
+        ("strides = [2, 2], pads = [1, 0, 1, 2], dilations = [1, 2]", [(2, 3, 23, 27), (2, 3, 3, 3), (2,)]),
+        ("strides = [2]", [(1, 33, 261), (2, 33, 3), (2,)]),
     ],
 )
 def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]) -> None:
@@ -77,6 +79,17 @@ def test_places_of_few_channels_have_a_product_in_common(channels: int, products
         => (float loss) {{ y = Conv <pads = [3, 3, 3, 3]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
     nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
     assert [node.op_type for node in nodes].count("MatMul") == products
+
+
+@pytest.mark.parametrize(("channels", "stride", "copies"), [(3, 1, 1), (32, 1, 0), (32, 2, 1)])
+def test_few_channels_and_pixels_that_lie_apart_are_copied_with_channels_last(
+    channels: int, stride: int, copies: int
+) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[2,{channels},25,25] x, float[4,{channels},3,3] w)
+        => (float loss) {{ y = Conv <strides = [{stride}, {stride}]> (x, w) loss = ReduceSum <keepdims = 0> (y) }}"""
+    nodes = graft.grad(onnx.parser.parse_model(text), wrt=["w"]).graph
+    orders = [list(node.attributes["perm"].as_ints()) for node in nodes if node.op_type == "Transpose"]
+    assert orders.count([0, 2, 3, 1]) == copies
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.rows import X86_64_V3, X86_64_V4
 from graft.core.schedule.loops.accumulate import joined, reduce_inner
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, Stored
+from graft.core.schedule.loops.nest import nest
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Binary, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import FLOAT32, INT64, Type
 
 ZERO, ONE = ir.Constant(0, INT64), ir.Constant(1, INT64)
@@ -52,3 +55,20 @@ def test_parts_of_a_sum_whose_terms_are_ordered_are_never_joined() -> None:
     left, right = Variable("l", custom), Variable("r", custom)
     with pytest.raises(AssertionError, match=r"^partial results of custom\[posit\]16 are joined"):
         joined("add", left, right)
+
+
+@pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4], ids=["16 registers", "32 registers"])
+def test_elements_that_have_loads_in_common_are_summed_side_by_side(machine: Machine) -> None:
+    extents = {"x": 43, "w": 41, "y": 3}
+    x, w, y = (ir.Buffer(name, "float32", (ir.Constant(size, INT64),)) for name, size in extents.items())
+    i, k = Variable("i"), Variable("k")
+    product = Binary("mul", ir.Load(x, (Binary("add", i, k),)), ir.Load(w, (k,)))
+    axes = LoopAxis(i, 3), LoopAxis(k, 41)
+    stage = FlatStage(y, i, axes[:1], product, axes[1:], "add", ir.Constant(0.5, FLOAT32))
+    body = finished(nest(stage, Simplifier(), machine, parallel=False), (x, w))
+    loops = [one.variable.name for one in walk_statements(body) if isinstance(one, ir.For)]
+    assert not [name for name in loops if name.startswith("i")]
+    function = ir.Function("f", (x, w, y), 1, body)
+    left, right = np.random.default_rng(0).standard_normal((2, 43)).astype(np.float32)
+    (found,) = run_function(function, [left, right[:41]], [(3,)])
+    np.testing.assert_allclose(found, 0.5 + np.correlate(left.astype(np.float64), right[:41]), rtol=1e-5)

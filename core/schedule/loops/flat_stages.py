@@ -205,7 +205,7 @@ class Layout:
                     product([Binary("sub", extent, one), step]) for extent, step in zip(shape, strides, strict=True)
                 ]
                 size = self.simplifier(_sum([one, *last]))
-            tensor = None if isinstance(size, Constant) else buffer
+            tensor = None if isinstance(size, Constant) else buffer.outside
             flat = Buffer(buffer.name, buffer.dtype, (size,), None, buffer.memory, buffer.alignment, tensor)
             self._flat[buffer] = (flat, strides)
         return self._flat[buffer]

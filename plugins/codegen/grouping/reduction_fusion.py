@@ -53,9 +53,9 @@ def find_rows(
 
     ``dtypes`` are the types of the tensors. The nodes are added to those that are taken.
     """
-    found = []
+    found, steps = [], _steps_to_reductions(uses, table)
     for head in nodes:
-        if head.node in uses.taken or not is_static(head):
+        if head.node in uses.taken or steps.get(head.node, limit) >= limit or not is_static(head):
             continue
         rows = _Rows.behind(head, table, dtypes)
         group = None if rows is None else rows.grown(head, uses, limit)
@@ -64,6 +64,23 @@ def find_rows(
             group = with_producers(group, uses, table, limit)
             found.append(group)
     return found
+
+
+def _steps_to_reductions(uses: Readers, table: OperatorTable) -> dict[ir.Node, int]:
+    """Return how many elementwise nodes stand from each node on before the nearest that reduces or normalises rows.
+
+    Those that none follows are left out. They head no rows, and trying each would walk a long chain once for each node.
+    """
+    steps: dict[ir.Node, int] = {}
+    for node in reversed(uses.order):
+        view = NodeView(node)
+        if table.has(view, Trait.REDUCTION) or table.has(view, Trait.DISTRIBUTION):
+            steps[node] = 0
+        elif table.has(view, Trait.ELEMENTWISE):
+            readers = (reader.node for value in node.outputs for reader in uses.readers.get(value, ()))
+            if ahead := [steps[reader] for reader in readers if reader in steps]:
+                steps[node] = 1 + min(ahead)
+    return steps
 
 
 def with_producers(group: list[NodeView], uses: Readers, table: OperatorTable, limit: int) -> list[NodeView]:

@@ -107,6 +107,10 @@ SCANS_AND_SCATTERS = {
         "(float[n,m] x, int64[k,m] i, float[k,m] u) => (float[n,m] y)",
         'y = ScatterElements<axis = 0, reduction = "max">(x, i, u)',
     ),
+    "elements written in rows": (
+        "(float[k,n,m] x, int64[k,5,m] i, float[k,5,m] u) => (float[k,n,m] y)",
+        'y = ScatterElements<axis = 1, reduction = "add">(x, i, u)',
+    ),
     "transposed": ("(float[n,m] x, int64[m] i) => (float[n,m] y)", "y = ReverseSequence(x, i)"),
     "sums by names": (
         "(float[n,m,8] x, float[k,8] u) => (float[n,m,k] y)",

@@ -214,9 +214,13 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
         steps.append(Split(name, PIECE, "piece", name, ("rest",)))
         if last.extent >= PIECE:
             steps += [Reorder((*inside, name)), Unroll(name)] if inside else [Unroll(name)]
-        if inside and (last.is_open or last.extent % PIECE):
+        has_rest = last.is_open or last.extent % PIECE != 0
+        if inside and has_rest:
             steps.append(Reorder((*(f"{one}.rest" for one in inside), "rest")))
-        apart = [*outer, LoopAxis.over(ir.Variable("piece"), b.divide(last.iterations, PIECE))]
+        # Where a rest stands beside the pieces, no nest holds them and an outer loop: that one alone is shared.
+        around = [axis for axis in outer if axis.extent != 1] if has_rest else []
+        pieces = LoopAxis.over(ir.Variable("piece"), b.divide(last.iterations, PIECE))
+        apart = around or [*(() if has_rest else outer), pieces]
     steps += shared(apart, machine) if is_shared else ()
     return block(_filled(stage, machine), taken(loops, steps, axes))
 

@@ -1,5 +1,7 @@
 """Stages over linear indices, and axes that every access walks as one."""
 
+from dataclasses import replace
+
 import pytest
 
 from graft.core.operators.definition import build as b
@@ -111,3 +113,5 @@ def test_a_flat_parameter_says_what_tensor_it_is_where_its_size_varies() -> None
     kernel = kernel_of("input x: float32[n, 4]\nstage y: float32[n, 4] at (i, j) = x[i, j]\n", Trait.ELEMENTWISE)
     (x,) = kernel.inputs
     assert Layout(Simplifier()).flat(x).outside is x
+    joined = replace(x, shape=(b.product_of(x.shape),), tensor=x)
+    assert Layout(Simplifier()).flat(joined).outside is x

@@ -8,7 +8,8 @@ import pytest
 
 import graft
 from graft.core.operators.all import OPERATORS
-from graft.plugins.codegen.grouping.fusion import FusionLimits, fuse
+from graft.plugins.codegen.grouping.fusion import FusionLimits, Uses, fuse
+from graft.plugins.codegen.grouping.reduction_fusion import find_rows
 from tests.plugins.llvm.graphs import region_of
 
 ROWS = "float[64,48]"
@@ -100,3 +101,18 @@ def test_a_sum_gathers_what_it_reads_but_not_the_indices_of_that() -> None:
     assert found == ["elementwise: Abs", "reduction: Gather Mul ReduceSum"]
     read_again = text.replace("MORE", ", float[2,4,8] z").replace("REST", "z = Neg (t)")
     assert "injective: Gather" in groups(read_again, first)
+
+
+@pytest.mark.parametrize(("end", "expected"), [("Relu", 0), ("Softmax", 1)])
+def test_only_heads_that_reach_a_reduction_are_tried(end: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each head that is tried walks as far as a kernel may be long: all of a chain would take its length squared."""
+    count, limit = 40, 8
+    chain = " ".join(f"v{step + 1} = Relu (v{step})" for step in range(count))
+    region = region_of(f"g ({ROWS} v0) => ({ROWS} y) {{ {chain} y = {end} (v{count}) }}", {})
+    uses = Uses.of(region.nodes(), {value.value for value in region.outputs})
+    tried = list[object]()
+    walk = Uses.next_joint
+    monkeypatch.setattr(Uses, "next_joint", lambda self, value, joins: tried.append(value) or walk(self, value, joins))
+    found = find_rows(region.nodes(), uses, OPERATORS, ("float32",), limit)
+    assert [[node.op_type for node in group] for group in found] == [["Relu"] * (limit - 1) + [end]] * expected
+    assert len(tried) <= limit

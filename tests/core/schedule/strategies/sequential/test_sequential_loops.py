@@ -151,6 +151,24 @@ def test_threads_share_rows_of_which_there_are_few() -> None:
     assert shared == [Constant(2, INT64)]
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "extent"),
+    [(5, 4003, 5), (5, 4000, 5 * 500), (1, 4003, 500)],
+    ids=["a rest beside the pieces", "pieces alone", "no rows but one"],
+)
+def test_threads_share_rows_around_pieces_and_what_is_left_of_them(rows: int, columns: int, extent: int) -> None:
+    _, function = function_of(f"""\
+input x: float32[{rows}, 9, {columns}]
+input places: int64[{rows}, 6, {columns}]
+input u: float32[{rows}, 6, {columns}]
+stage y: float32[{rows}, 9, {columns}] at (h, i, j) = x[h, i, j]
+  scatter add over b < {rows}, k < 6, l < {columns} at (b, places[b, k, l], l): u[b, k, l]
+""")
+    *_, updates = (one for one in walk_statements(function.body) if isinstance(one, For) and one.kind == "parallel")
+    assert "u" in {buffer.name for buffer in buffers_read(updates.body)}
+    assert updates.extent == Constant(extent, INT64)
+
+
 def test_updates_of_computed_places_alone_run_in_order() -> None:
     text = """\
     input places: int64[90000]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from graft.core.graph.skeleton import is_large, skeleton_of_model
-from graft.core.importer.load import load
+from graft.core.importer.load import load_skeleton
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.errors import ModelError
 from graft.runtime.tensor_info import did_you_mean
@@ -30,13 +30,7 @@ def edited(model: ir.Model, edit: Callable[[onnx.ModelProto], object], *, withou
     }
     proto = skeleton_of_model(model)
     edit(proto)
-    result = ir.from_proto(proto)
-    for value in list(result.graph.inputs):
-        if (name := value.name or "") in tensors:
-            value.const_value = tensors[name]
-            result.graph.inputs.remove(value)
-            result.graph.initializers.add(value)
-    loaded = load(result)
+    loaded = load_skeleton(proto, tensors)
     EliminateDeadCode().run(loaded)
     return loaded
 

@@ -34,11 +34,13 @@ class ValueView:
 
         A value whose type's denotation is a custom datatype (``custom[posit]16``) has that type.
         """
-        denotation = getattr(self.value.type, "denotation", None)
+        kind = self.value.type
+        denotation = getattr(kind, "denotation", None)
         if denotation and is_custom(denotation):
             return str(denotation)
-        kind = self.value.dtype if isinstance(self.value.type, ir.TensorType) else None
-        return "" if kind is None or kind is ir.DataType.UNDEFINED else dtype_of(kind)
+        if not isinstance(kind, ir.TensorType) or kind.dtype is ir.DataType.UNDEFINED:
+            return ""
+        return dtype_of(kind.dtype)
 
     @property
     def shape(self) -> tuple[int | str | None, ...] | None:
@@ -51,10 +53,13 @@ class ValueView:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape if every dimension is a number, else None."""
-        shape = self.shape
-        if shape is None or not all(isinstance(dimension, int) for dimension in shape):
+        shape = self.shape if self.value.shape is None else self.value.shape.dims
+        if shape is None:
             return None
-        return tuple(int(dimension) for dimension in shape)  # type: ignore[arg-type]
+        for dimension in shape:  # a plain loop: passes ask this of every value, again and again
+            if not isinstance(dimension, int):
+                return None
+        return shape  # type: ignore[return-value]
 
     @property
     def rank(self) -> int | None:
@@ -228,10 +233,16 @@ def _type_text(kind: ir.TypeProtocol | None) -> str:
             return dtype_of(kind.dtype)
 
 
+_DTYPES = {kind: kind.name.lower() for kind in ir.DataType} | {
+    ir.DataType.FLOAT: "float32",
+    ir.DataType.DOUBLE: "float64",
+}
+"""By ONNX data type: the name of the element type."""
+
+
 def dtype_of(kind: ir.DataType) -> str:
     """Return the element type name of an ONNX data type: ``FLOAT`` gives ``float32``."""
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
-    return names.get(kind, kind.name.lower())
+    return _DTYPES[kind]
 
 
 def data_type(dtype: str) -> ir.DataType:

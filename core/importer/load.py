@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import onnx
 import onnx_ir as ir
 
 from graft.core.collection import collection_paused
@@ -51,7 +52,26 @@ def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: D
     """Return what `load` does, of arguments that were checked where they came in."""
     if isinstance(source, ir.Model) and RECORD in source.meta and not shapes and not dims:
         return source
-    proto, constants = opened(source)
+    return _imported(*opened(source), shapes, dims)
+
+
+@collection_paused()
+def load_skeleton(skeleton: onnx.ModelProto, constants: Mapping[str, ir.TensorProtocol]) -> ir.Model:
+    """Return what `load` does, of a message whose inputs are constants where they have the name of one.
+
+    The message, such as `skeleton_of_model` gives of a loaded model, is not changed. Raises ModelError.
+    """
+    proto, large = opened(skeleton)
+    return _imported(proto, {**large, **constants}, None, None)
+
+
+def _imported(
+    proto: onnx.ModelProto,
+    constants: Mapping[str, ir.TensorProtocol],
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Dims | None,
+) -> ir.Model:
+    """Return the model of an opened message, which is changed."""
     steps: list[PassResult] = []
     proto = applied(REPAIRS, proto, steps)
     check_model(proto)

@@ -90,6 +90,9 @@ class ExpressionMap:
         done = known.get(id(expression))
         if done is not None:
             return done[1]
+        if type(expression) in _LEAVES:
+            known[id(expression)] = (expression, rule(expression))
+            return known[id(expression)][1]
         stack = [expression]  # of its own: expressions are as deep as chains of operators are long
         while stack:
             node = stack[-1]

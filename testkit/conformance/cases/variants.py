@@ -46,8 +46,9 @@ ROUNDED = frozenset({
     "Resize",
 })  # fmt: skip
 """Operators of float64 that `onnx.reference` computes in float32 in part, or that have attributes of float32."""
-FOLDED = frozenset({"BatchNormalization"})
-"""Operators that a backend may compute as a product and a sum: where these overflow, others are no numbers."""
+UNDEFINED = frozenset({"BatchNormalization", "GridSample"})
+"""Operators of which nobody says what they make of special values: what may be computed as a product and a sum, which
+overflow elsewhere, and places that are no numbers."""
 CASTS = frozenset({"Cast", "CastLike"})
 """Operators whose results of integers are anybody's for what is no number, or too large."""
 LARGE = {np.dtype(np.int32): 1 << 28, np.dtype(np.int64): 1 << 60}
@@ -285,7 +286,7 @@ def _special(trial: Trial) -> Trial | None:
     Only what works on each element by itself: elsewhere the order of additions decides between NaN and infinity. What
     is only moved keeps its bits.
     """
-    if not _has(trial.proto, Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.VIEW) or _operators(trial) & FOLDED:
+    if not _has(trial.proto, Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.VIEW) or _operators(trial) & UNDEFINED:
         return None
     moved = _has(trial.proto, Trait.DATA_MOVEMENT)
     feeds = {name: _salted(array, number) for number, (name, array) in enumerate(trial.feeds.items())}

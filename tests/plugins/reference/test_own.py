@@ -41,6 +41,12 @@ def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(results[output.name], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_logarithms_of_probabilities_far_below_the_largest_are_numbers(axis: int) -> None:
+    inputs = {"x": np.array([[0, 1, 10000], [-5000, 2, 0.5]], F)}
+    check(model_of("LogSoftmax", inputs, {"y": (TensorProto.FLOAT, [2, 3])}, axis=axis), inputs)
+
+
 @pytest.mark.parametrize("form", [(), (1,)], ids=["scalar", "vector"])
 @pytest.mark.parametrize("limits", [1, 2, 3])
 @pytest.mark.parametrize("centred", [0, 1])

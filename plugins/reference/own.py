@@ -19,7 +19,6 @@ from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_dropout import Dropout_12 as OnnxDropout
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
-from onnx.reference.ops.op_log_softmax import LogSoftmax as OnnxLogSoftmax
 from onnx.reference.ops.op_one_hot import OneHot as OnnxOneHot
 from onnx.reference.ops.op_pad import Pad_18 as OnnxPad
 from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLogSum
@@ -146,7 +145,7 @@ def _in_float64(function: Any, data: np.ndarray, *rest: Any) -> tuple[np.ndarray
     return (np.asarray(result).astype(data.dtype),)
 
 
-class LogSoftmax(OnnxLogSoftmax):
+class LogSoftmax(OpRun):
     """Without the logarithm of a probability, which is 0 where an element is far below the largest."""
 
     op_domain = ""
@@ -154,7 +153,6 @@ class LogSoftmax(OnnxLogSoftmax):
     def _run(self, x, axis=None):  # type: ignore[no-untyped-def]
         if x.size == 0:
             return (x,)
-        axis = self.axis if axis is None else axis
         below = x - x.max(axis=axis, keepdims=True)
         return ((below - np.log(np.exp(below).sum(axis=axis, keepdims=True))).astype(x.dtype),)
 
@@ -405,6 +403,7 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 OWN: tuple[Any, ...] = (
     AveragePool, Conv, Dropout, GatherElements, GlobalMaxPool, GridSample, LRN, LogSoftmax, LpNormalization, LpPool,
-    MaxPool, NonMaxSuppression, Normalizer, OneHot, Pad, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize, SVMClassifier, Unique,
+    MaxPool, NonMaxSuppression, Normalizer, OneHot, Pad, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize,
+    SVMClassifier, Unique,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

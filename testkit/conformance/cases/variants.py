@@ -46,9 +46,9 @@ ROUNDED = frozenset({
     "Resize",
 })  # fmt: skip
 """Operators of float64 that `onnx.reference` computes in float32 in part, or that have attributes of float32."""
-UNDEFINED = frozenset({"BatchNormalization", "GridSample"})
-"""Operators of which nobody says what they make of special values: what may be computed as a product and a sum, which
-overflow elsewhere, and places that are no numbers."""
+UNDEFINED = frozenset({"BatchNormalization", "GridSample", "Resize"})
+"""Operators of which nobody says what they make of special values: sums that overflow in one order and not in another,
+and places that are no numbers."""
 CASTS = frozenset({"Cast", "CastLike"})
 """Operators whose results of integers are anybody's for what is no number, or too large."""
 LARGE = {np.dtype(np.int32): 1 << 28, np.dtype(np.int64): 1 << 60}
@@ -197,6 +197,8 @@ def _typed(trial: Trial, types: Mapping[str, tuple[int, type]]) -> Iterator[tupl
         if name == "float64" and trial.proto.graph.node[0].op_type not in ROUNDED:
             feeds = {one: array * DIGITS if array.dtype == dtype else array for one, array in other.feeds.items()}
             other = replace(other, feeds=feeds, rtol=1e-9, atol=1e-11)
+        elif name == "float64":
+            other = replace(other, rtol=1e-4, atol=1e-5)
         if np.dtype(dtype).kind in "iu" and _operators(trial) & CASTS:
             other = replace(other, feeds={one: _finite(array) for one, array in other.feeds.items()})
         if exact and np.dtype(dtype) in LARGE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
@@ -49,8 +50,8 @@ def grad(
 ) -> ir.Model:
     """Return a model that computes outputs and the gradients of a loss: ``<name>_grad`` for each value of ``wrt``.
 
-    ``of`` is a value of the model with one element. ``wrt`` are inputs, weights or values between; all weights of
-    floating-point type if left out. ``outputs`` are those kept, all by default. No gradient comes through the values in
+    ``of`` is a value of the model with one element. ``wrt`` are inputs, weights or values between; all weights
+    (`weights_of`) if left out. ``outputs`` are those kept, all by default. No gradient comes through the values in
     ``stop``, as if they were constants. Only what ``wrt`` needs is computed. A value that the loss does not depend on
     has a gradient of zeros: `notes_of` says of which, and why.
 
@@ -182,13 +183,27 @@ def notes_of(model: ir.Model) -> tuple[str, ...]:
     return found + tuple(f"recompute: {step.note}" for step in record_of(model) if step.name == RECOMPUTED_STEP)
 
 
-def weights_of(model: ir.Model) -> list[str]:
+def constants_of(model: ir.Model) -> list[str]:
     """Return the names of a model's constants of floating-point type that nodes read."""
     return [
         value.name or ""
         for value in model.graph.initializers.values()
         if value.dtype in FLOATS and any(True for _ in value.uses())
     ]
+
+
+def weights_of(model: ir.Model) -> list[str]:
+    """Return those of `constants_of` that are trained if nothing is said: tensors of numbers.
+
+    What has no axis is a bound of Clip, an exponent, a root of a depth; what is not finite is a mask. Both are
+    trained where they are named.
+    """
+    return [name for name in constants_of(model) if _is_weight(model.graph.initializers[name])]
+
+
+def _is_weight(value: ir.Value) -> bool:
+    assert value.const_value is not None, f"'{value.name}' is no constant"
+    return value.const_value.shape.rank() > 0 and bool(np.isfinite(value.const_value.numpy()).all())
 
 
 def require_scalar(model: ir.Model, of: str) -> None:

@@ -68,6 +68,11 @@ class QuantizedForm:
     scales: dict[str, np.ndarray] = field(default_factory=dict)
     model: ir.Model = field(init=False)
 
+    @property
+    def growths(self) -> frozenset[str]:
+        """The names of what scales have grown by."""
+        return frozenset(f"{name}_{GROWTH}" for name in self.scales)
+
     @classmethod
     def of(cls, source: Source) -> QuantizedForm | None:
         """Return the form of a quantised model; None for a model without constant codes and scales.

@@ -44,7 +44,7 @@ from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
 from graft.training.composites import composites_of
 from graft.training.editing import edited, free, values_of
-from graft.training.gradients import notes_of, require_scalar, weights_of, with_gradients
+from graft.training.gradients import constants_of, notes_of, require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
 from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
@@ -140,7 +140,8 @@ class Trainer:
         self._loss = "loss" if kind in LOSSES else kind
         is_scaled = precision == "float16"
         trained = self._formed(PRECISIONS[precision], seed, is_scaled)
-        wanted = [name for name in weights_of(trained) if name not in self._buffers]
+        known = {*weights_of(trained), *(self._quantized.growths if self._quantized else ())} - {*self._buffers}
+        wanted = [name for name in constants_of(trained) if name in known]
         wanted = _matching(wanted, wrt, trained) if wrt is not None else wanted
         left = set(_matching(wanted, frozen, trained))
         self.weights = tuple(name for name in wanted if name not in left)
@@ -463,7 +464,7 @@ class Trainer:
 
 def _matching(names: Sequence[str], patterns: Sequence[str], model: ir.Model) -> list[str]:
     """Return the weights that names or patterns say; raise ModelError for one that says none."""
-    weights, found = weights_of(model), []
+    weights, found = constants_of(model), []
     for pattern in patterns:
         exact = [pattern] if pattern in weights else []
         fitting = exact or [name for name in names if fnmatchcase(name, pattern)]

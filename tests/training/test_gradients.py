@@ -50,6 +50,16 @@ def test_gradients_are_by_all_weights_and_keep_the_outputs() -> None:
     np.testing.assert_allclose(found["w_grad"], x.T @ (2 * y * (1 - np.tanh(x @ w) ** 2)))
 
 
+def test_bounds_exponents_and_masks_are_weights_only_where_they_are_named() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[2,3] x) => (float loss)
+        <float[3] w = {1, 2, 3}, float least = {0}, float two = {2}, float[3] mask = {0, -inf, 0}>
+        { m = Add (x, mask) e = Exp (m) s = Mul (e, w) c = Clip (s, least) p = Pow (c, two)
+          loss = ReduceSum <keepdims = 0> (p) }"""
+    model = onnx.parser.parse_model(text)
+    assert [one.name for one in graft.grad(model).graph.outputs] == ["loss", "w_grad"]
+    assert [one.name for one in graft.grad(model, wrt=["two"]).graph.outputs] == ["loss", "two_grad"]
+
+
 def test_the_result_is_a_model_that_onnx_takes(tmp_path: object) -> None:
     import onnx_ir as ir
 

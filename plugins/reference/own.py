@@ -211,6 +211,24 @@ class Conv(OnnxConv):
         return ((y if b is None else y + b.reshape(-1, *[1] * len(places))).astype(x.dtype),)
 
 
+class Slice(OpRun):
+    """Bounds are counted from the front, then clamped: a step back from before the first element takes that one."""
+
+    op_domain = ""
+
+    def _run(self, data, starts, ends, axes=None, steps=None):  # type: ignore[no-untyped-def]
+        cuts = [slice(None)] * data.ndim
+        axes = range(len(starts)) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            extent, low, step = data.shape[axis], -1 if step < 0 else 0, int(step)
+            first, last = (int(one) + extent * (one < 0) for one in (start, end))
+            first, last = min(max(first, 0), extent + low), min(max(last, low), extent + low)
+            is_some = (last - first) * step > 0
+            cuts[axis] = slice(first, None if last < 0 else last, step) if is_some else slice(0, 0)
+        return (data[tuple(cuts)],)
+
+
 class OneHot(OnnxOneHot):
     """A choice of two values: their difference times 0 would make NaN of an infinity."""
 
@@ -404,6 +422,6 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 OWN: tuple[Any, ...] = (
     AveragePool, Conv, Dropout, GatherElements, GlobalMaxPool, GridSample, LRN, LogSoftmax, LpNormalization, LpPool,
     MaxPool, NonMaxSuppression, Normalizer, OneHot, Pad, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize,
-    SVMClassifier, Unique,
+    SVMClassifier, Slice, Unique,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

@@ -99,6 +99,7 @@ def _shrink(node: NodeView) -> Activation:
     bias, threshold = node.attribute("bias", 0.0), node.attribute("lambd", 0.5)
 
     def shrink(x: Expression) -> Expression:
+        x = x if x.type.is_float else b.cast(x, "float64")  # a bias of whole numbers need not be one
         above = b.select(b.greater(x, threshold), b.subtract(x, bias), 0)
         return b.select(b.less(x, -threshold), b.add(x, bias), above)
 

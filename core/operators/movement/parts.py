@@ -92,9 +92,13 @@ def _slice(
 
 
 def _first(start: int, step: int, extent: b.Extent) -> Expression:
-    """The position of the first element of a slice, whose length the result's shape says."""
+    """The position of the first element of a slice, whose length the result's shape says.
+
+    A start before the first element is that element in either direction (ONNX's Slice); Python's slices of negative
+    steps are empty then, and begin at -1.
+    """
     if isinstance(extent, int):
-        return b.index(slice(start, None, step).indices(extent)[0])
+        return b.index(max(0, slice(start, None, step).indices(extent)[0]))
     place = b.index(start) if start >= 0 else b.maximum(b.add(extent, start), 0)
     return place if step > 0 else b.minimum(place, b.subtract(extent, 1))
 

@@ -1,5 +1,7 @@
 """Rows of pools, their gradients and interpolation, against eager PyTorch."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
@@ -75,3 +77,17 @@ def test_images_of_varying_extents_are_repeated_by_whole_factors():
     for extent in (5, 8):
         x = torch.randn(2, 3, extent, extent + 1)
         torch.testing.assert_close(run(x), doubled(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "sides"), [((2, 3, 5), (1, 2)), ((1, 2, 4, 5), (2, 1, 0, 3)), ((1, 1, 3, 2, 4), (1,) * 6)]
+)
+def test_gradients_of_a_repeated_border(shape, sides):
+    x = torch.arange(float(math.prod(shape))).reshape(shape).sin().requires_grad_()
+    check(gradients(lambda x: f.pad(x, sides, mode="replicate")), x)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_gradients_of_distances(p):
+    points, others = leaves((4, 3), (5, 3))
+    check(gradients(lambda x, y: torch.cdist(x, y, p=p)), points, others, tolerance=1e-4)

@@ -75,7 +75,25 @@ def index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> to
     return found if x.dim() else found.squeeze(0)
 
 
+def distances_backward(
+    grad: torch.Tensor, first: torch.Tensor, second: torch.Tensor, p: float, distances: torch.Tensor
+) -> torch.Tensor:
+    """Return the gradients of the first of two sets of points, of their distances ``[..., first, second]``.
+
+    With ``p`` of 0, and of points that coincide, they are 0.
+    """
+    apart = first.unsqueeze(-2) - second.unsqueeze(-3)
+    if p == 0:
+        return aten.zeros_like(first)
+    upstream, distance = grad.unsqueeze(-1), distances.unsqueeze(-1)
+    if p == float("inf"):
+        return (upstream * apart.sign() * (apart.abs() == distance)).sum(-2)
+    slopes = apart.sign() * torch.where(apart == 0, 0.0, (apart.abs() / distance) ** (p - 1))
+    return (upstream * slopes).sum(-2)
+
+
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
+    aten._cdist_backward.default: distances_backward,
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
     aten._trilinear.default: trilinear,
     aten.rrelu_with_noise_functional.default: rrelu,

@@ -288,6 +288,22 @@ def interpolation_backward(axes: int, is_linear: bool) -> Row:
     return row
 
 
+def replication_backward(axes: int) -> Row:
+    """Return the row of the gradients of an image whose border is repeated: a product, as `interpolation_backward`."""
+
+    def row(b: Builder, out: Any, grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+        extents, sizes = (numbers(one.extents[-axes:], "an image") for one in (x, grad))
+        require(grad.is_float and max(*extents, *sizes) <= LARGEST, "gradients of the border of a large image")
+        fronts = padding[::2][::-1]  # the last axis comes first
+        matrices = [
+            np.eye(extent)[np.clip(np.arange(size) - front, 0, extent - 1)]
+            for extent, size, front in zip(extents, sizes, fronts, strict=True)
+        ]
+        return applied(b, grad, [one.T for one in matrices])
+
+    return row
+
+
 def grid_sample(b: Builder, out: Any, x: Tensor, grid: Tensor, mode: int, padding: int, aligned: bool) -> Tensor:
     kind = torch.float32 if x.dtype in HALVES else x.dtype
     found = b.op(
@@ -316,6 +332,9 @@ ROWS: dict[Any, Row] = {
     aten.max_pool2d_with_indices_backward.default: maximum_pool_backward(2),
     aten.max_pool3d_with_indices.default: maximum_pool(3),
     aten.max_pool3d_with_indices_backward.default: maximum_pool_backward(3),
+    aten.replication_pad1d_backward.default: replication_backward(1),
+    aten.replication_pad2d_backward.default: replication_backward(2),
+    aten.replication_pad3d_backward.default: replication_backward(3),
     aten.upsample_bicubic2d.default: linear(2, "cubic"),
     aten.upsample_bicubic2d.vec: linear(2, "cubic"),
     aten.upsample_bilinear2d.default: linear(2, "linear"),

@@ -88,9 +88,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if axis is None:
         return outer_loops(outer, element(stage), threads, machine)
     if axis in stage.reduced:
-        beside = _summed_beside(stage, outer, machine, threads)
-        inside = reduce_inner(stage, axis, lanes, machine, beside)
-        return outer_loops(outer[: len(outer) - len(beside)], inside, threads, machine)
+        return _reduced_along(stage, axis, outer, lanes, machine, threads)
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
         return reduce_columns(stage, outer, axis, lanes, machine, threads)
     step = lanes * _side_by_side(stage, axis, lanes, machine)
@@ -109,6 +107,15 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
         return ir.Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
     return along(stage, axis, threads)
+
+
+def _reduced_along(
+    stage: FlatStage, axis: LoopAxis, outer: Sequence[LoopAxis], lanes: int, machine: Machine, threads: bool
+) -> ir.Statement:
+    """Return the loops of a stage that is reduced in vectors along an axis."""
+    beside = _summed_beside(stage, outer, machine, threads)
+    inside = reduce_inner(stage, axis, lanes, machine, beside)
+    return outer_loops(outer[: len(outer) - len(beside)], inside, threads, machine)
 
 
 def _side_by_side(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> int:

@@ -53,6 +53,8 @@ class Mask(Step):
         read = factors(store)
         if len(read) < 2 or any(one.buffer is store.buffer for one in read):
             self.fail(f"to '{self.buffer}' something else is added than a product of two elements")
+        if any(visit.loads(*one.indices) for one in read):
+            self.fail("places of factors are read from memory, which may not be where the condition does not hold")
         if visit.loads(condition):
             self.fail(f"the condition '{print_expression(condition)}' reads what may be written")
         shared = [one for one in visit.free_variables(condition) if one in loops and loops[one].kind == "parallel"]

@@ -48,7 +48,7 @@ FLOATS = "float32", "float64"
 
 @dataclass(frozen=True, slots=True)
 class LargeWindows:
-    """A convolution taken apart: extents of its axes and of those summed over, by name; 0 stands for varying ones."""
+    """A convolution taken apart: extents of its axes and of those summed over, by name."""
 
     kernel: Kernel
     epilogue: Epilogue
@@ -199,4 +199,4 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return found if isinstance(found, Reject) else found.scheduled()
 
 
-STRATEGY = Strategy("large_windows", CONVOLUTIONS, _build, _applies, prefers=_prefers, varies=None)
+STRATEGY = Strategy("large_windows", CONVOLUTIONS, _build, _applies, prefers=_prefers)

@@ -80,6 +80,10 @@ def test_a_mask_is_added_to_another():
         ),
         ("serial k < 4 { if x[k] < float32(1.0) { c[k] = c[k] + x[k] * x[k] } }", "the condition 'x[k] < "),
         (
+            "serial k < 4 { if k < 3 { c[0] = c[0] + x[k] * x[cast<int64>(x[k])] } }",
+            "places of factors are read from memory",
+        ),
+        (
             "serial k < 9 { if k < 4 { c[k] = c[k] + x[0] * x[1] } }",
             "'k' may lie outside of 'c' where 'k < 4' does not hold",
         ),

@@ -59,7 +59,7 @@ def _tiled(anchor: Anchor, target: Target, *, any_window: bool = False) -> Tiled
         return Reject("dtype", "products are rounded, which pays where patches are copied")
     if not any_window and (found.has_few_channels or found.window.is_pointwise):
         return Reject("shape", "its windows are single pixels, or its groups have few channels")
-    if found.weights(anchor.kernel, anchor.stages or (), found.weight.type.dtype) is None:
+    if not any_window and not _are_known(found, anchor):
         return Reject("shape", "the weights are no constant")
     if not (target.machine.masks or target.machine.masked_loads):
         return Reject("unavailable", "the machine reads no vector in part, as at the sides of a padded image")
@@ -130,12 +130,21 @@ def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
     transposed, too, but have many products for each element, so that it counts whether channels fill vectors.
     """
     found, lanes = anchor.convolution, lanes_of("float32", target)
-    if found is None or not (_are_few(found.window, target) or _are_near(found, target) or found.window.is_first):
+    if found is None or (_are_known(found, anchor) and not _suits(found, target)):
         return Reject("shape", "no convolution of few channels, nor one of such axes and weights that stay in a cache")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes:
         return Reject("size", "a row has few pixels")
     tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
     return tiled if isinstance(tiled, Reject) else True
+
+
+def _are_known(found: Convolution, anchor: Anchor) -> bool:
+    """Whether the weights are a constant, which is laid out for tiles."""
+    return found.weights(anchor.kernel, anchor.stages or (), found.weight.type.dtype) is not None
+
+
+def _suits(found: Convolution, target: Target) -> bool:
+    return _are_few(found.window, target) or _are_near(found, target) or found.window.is_first
 
 
 def _are_near(found: Convolution, target: Target) -> bool:

@@ -197,3 +197,19 @@ def test_few_channels_that_others_read_are_computed_from_an_image_with_channels_
     program = graft.compile(graft.load(model), ["llvm"], target="x86-64-v4", cache=False)
     taken = [call.schedule["strategy"] for one in program.description.procedures for call in one.calls if call.schedule]
     assert taken == ["winograd", "fused_elementwise", "varying_register_tiles", "fused_elementwise"]
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ((24, 7, 3, 3), {"pads": [1] * 4}),
+        ((6, 5, 3, 3), {"pads": [1, 0, 2, 1], "group": 2, "dilations": [1, 2]}),
+        ((9, 3, 2, 5), {"strides": [2, 2]}),
+    ],
+)
+def test_computed_weights_of_open_images_are_read_where_they_lie(kind: Kind, machine: str) -> None:
+    """As those of a hypernetwork are, or what a step trains."""
+    kernel, arrays = kernel_of(*kind)
+    sizes = [(1, 7, 9), (2, 9, 17), (1, 8, 40)]
+    assert computed(replace(kernel, constants={}), arrays, kind, machine, sizes, 1e-4) == "varying_register_tiles"

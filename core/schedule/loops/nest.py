@@ -137,7 +137,7 @@ def _summed_beside(
     Along each of them the elements have a load in common, and all of their sums fit the registers; where threads share
     the axes around, these keep iterations enough.
     """
-    if len(machine.levels) > 1 or stage.stored is not None:
+    if len(machine.levels) > 1 or stage.stored is not None or any(axis.is_open for axis in stage.reduced):
         return ()
     found, sums, (*around,) = list[LoopAxis](), 1, outer
     reads = [free_variables(*load.indices) for load in loads(stage.value)]

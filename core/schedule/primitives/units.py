@@ -221,9 +221,9 @@ class Sharing:
         return {one.buffer for one in accesses(statement) if one.writes}
 
     def _is_mixed(self, statement: ir.Statement) -> bool:
-        """Whether a statement writes memory that units have for themselves, and other memory."""
+        """Whether a statement writes memory that units have for themselves, and does more than that."""
         written = self._written(statement)
-        return bool(written & self.private) and not written <= self.private
+        return bool(written & self.private) and (not written <= self.private or _has_effect(statement))
 
 
 def _has_parallel(statement: ir.Statement) -> bool:

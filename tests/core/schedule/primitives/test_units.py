@@ -7,7 +7,7 @@ from graft.core.schedule.primitives.schedule_text import apply_schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.parser import parse_function
 from graft.errors import ScheduleError
-from tests.core.schedule.primitives.random_steps import check_same
+from tests.core.schedule.primitives.random_steps import EXTERNS, check_same
 
 TWO = """function two(x: float32[3, 10]) -> (y: float32[3, 10], z: float32[3]) {
   parallel b < 3 bind "block.x" {
@@ -314,3 +314,16 @@ def test_what_is_read_before_units_meet_is_not_read_behind():
     }"""
     with pytest.raises(ScheduleError, match=r"^cannot 'compute_at own at j': what 'own' is made of is wr"):
         apply_schedule(parse_function(text), "compute_at own at j")
+
+
+def test_units_fill_memory_of_their_own_in_a_loop_that_calls_something() -> None:
+    """A pipeline says behind each copy that it is under way: the first unit does, and each has its copy."""
+    function = parse_function("""function sums(a: float32[3, 4, 8]) -> (c: float32[3, 8]) {
+      parallel b < 3 bind "block.x" {
+        parallel j < 8 { c[b, j] = float32(0.0) }
+        serial i < 4 { parallel j1 < 8 { c[b, j1] = c[b, j1] + a[b, i, j1] } }
+      }
+    }""")
+    steps = "reindex_cache_read a at i in scratch -> near over j1\npipeline_async i 3 near\nspmd b 2 thread.x -> unit"
+    a = np.arange(96, dtype=np.float32).reshape(3, 4, 8)
+    check_same(apply_schedule(function, steps), [a], run_function(function, [a]), externs=EXTERNS)

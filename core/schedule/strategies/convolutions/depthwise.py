@@ -37,11 +37,6 @@ Ten shapes take 0.83 of the time so, eleven with AVX2, where windows that move b
 """
 MOST_OF_WINDOW = 64
 """Terms of a window that are written out where a plane has fewer results than a window terms, as of a gradient."""
-SPARSE = 4
-"""Rows of pixels that fill such a part of a vector, or less, give way to rows of a window that fill more than half.
-
-The gradient of 3 x 3 weights by 14 x 14 pixels takes 0.48 of the time so (a Zen 5, AVX-512).
-"""
 MOST_OF_ROW = 25
 """Terms of a row of a window that are written out where the window is not."""
 
@@ -78,9 +73,7 @@ def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:
     if found is None or not found.has_few_channels:
         return Reject("shape", f"no convolution of groups of fewer than {FEW_CHANNELS} output channels")
     pixels, terms, are_apart = found.shape[2], found.windows.kernel[-1], found.windows.dilations[-1] > 1
-    lanes = target.machine.vector_bytes // 4
-    fill_more = pixels < lanes <= terms or SPARSE * pixels <= lanes < 2 * terms
-    if pixels != VARIES and fill_more and not are_apart:
+    if pixels != VARIES and pixels < target.machine.vector_bytes // 4 <= terms and not are_apart:
         return Reject("shape", f"rows of {pixels} pixels fill no vector, but rows of {terms} of a window do")
     return Reject("layout", "channels are last") if found.window.stores_channels_last else True
 
